@@ -1,0 +1,3 @@
+//! The `hooksluice` program.
+
+fn main() {}

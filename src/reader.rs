@@ -1,0 +1,534 @@
+//! Reads TOML tables key by key and collects every problem with its place.
+//!
+//! `serde` stops at the first mistake and loses places; an operator wants all of them at once. So a file is parsed into
+//! spanned values and walked with a [`Section`] per table: each key is taken by name and type, and what nobody took
+//! is an unknown key, reported with the nearest known one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::diagnostic::Diagnostics;
+
+/// A value with its byte range in the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct At<T> {
+    /// The value.
+    pub value: T,
+    /// Where it stands.
+    pub span: Range<usize>,
+}
+
+impl<T> At<T> {
+    /// Keeps the place, changes the value.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> At<U> {
+        At {
+            value: f(self.value),
+            span: self.span,
+        }
+    }
+}
+
+/// A parsed TOML document.
+#[derive(Debug)]
+pub struct Document<'t> {
+    root: Spanned<DeTable<'t>>,
+}
+
+impl<'t> Document<'t> {
+    /// Parses `text`; syntax errors are added to `problems`, all of them, and what could be read is still walked.
+    pub fn parse(text: &'t str, problems: &mut Diagnostics) -> Self {
+        let (root, errors) = DeTable::parse_recoverable(text);
+        for error in errors {
+            problems.error(error.span(), "not valid TOML", error.message().trim(), None);
+        }
+        Self { root }
+    }
+
+    /// The top-level table.
+    pub fn root(&self) -> Section<'_> {
+        Section {
+            table: self.root.get_ref(),
+            span: self.root.span(),
+            path: String::new(),
+            known: BTreeMap::new(),
+        }
+    }
+}
+
+/// One table being read. Dropping it without [`Section::finish`] would let unknown keys pass.
+#[must_use = "call finish(), or unknown keys go unnoticed"]
+#[derive(Debug)]
+pub struct Section<'t> {
+    table: &'t DeTable<'t>,
+    span: Range<usize>,
+    path: String,
+    known: BTreeMap<&'static str, Known>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Here,
+    NotInThisVersion,
+}
+
+impl<'t> Section<'t> {
+    /// Where the table stands.
+    pub fn span(&self) -> Range<usize> {
+        self.span.clone()
+    }
+
+    /// The dotted path of the table, empty at the top.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Whether the table has `key`, without taking it.
+    pub fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
+    /// Where the name of `key` stands.
+    pub fn key_span(&self, key: &str) -> Option<Range<usize>> {
+        self.table.get_key_value(key).map(|(name, _)| name.span())
+    }
+
+    /// Takes any value.
+    pub fn value(&mut self, key: &'static str) -> Option<At<&'t DeValue<'t>>> {
+        self.known.insert(key, Known::Here);
+        self.table.get(key).map(|value| At {
+            value: value.get_ref(),
+            span: value.span(),
+        })
+    }
+
+    /// Declares keys of the contract that this version does not build: each is refused, never ignored.
+    pub fn not_in_this_version(&mut self, keys: &[&'static str]) {
+        for key in keys {
+            self.known.insert(key, Known::NotInThisVersion);
+        }
+    }
+
+    /// Takes a string.
+    pub fn string(&mut self, key: &'static str, problems: &mut Diagnostics) -> Option<At<String>> {
+        let found = self.value(key)?;
+        match found.value.as_str() {
+            Some(text) => Some(At {
+                value: text.to_owned(),
+                span: found.span,
+            }),
+            None => self.wrong_type(key, &found, "a string", problems),
+        }
+    }
+
+    /// Takes a boolean.
+    pub fn boolean(&mut self, key: &'static str, problems: &mut Diagnostics) -> Option<At<bool>> {
+        let found = self.value(key)?;
+        match found.value.as_bool() {
+            Some(value) => Some(At {
+                value,
+                span: found.span,
+            }),
+            None => self.wrong_type(key, &found, "`true` or `false`", problems),
+        }
+    }
+
+    /// Takes a whole number in `range`.
+    pub fn integer(
+        &mut self,
+        key: &'static str,
+        range: std::ops::RangeInclusive<i64>,
+        problems: &mut Diagnostics,
+    ) -> Option<At<i64>> {
+        let found = self.value(key)?;
+        let number = found
+            .value
+            .as_integer()
+            .and_then(|int| i64::from_str_radix(int.as_str(), int.radix()).ok());
+        match number {
+            Some(value) if range.contains(&value) => Some(At {
+                value,
+                span: found.span,
+            }),
+            _ => {
+                let want = format!("a whole number from {} to {}", range.start(), range.end());
+                self.wrong_type(key, &found, &want, problems)
+            }
+        }
+    }
+
+    /// Takes a duration such as `"100ms"`, `"30s"`, `"5m"`, `"24h"`, `"7d"`.
+    pub fn duration(&mut self, key: &'static str, problems: &mut Diagnostics) -> Option<At<Duration>> {
+        self.parsed(key, problems, parse_duration)
+    }
+
+    /// Takes a size such as `"512B"`, `"32KiB"`, `"5MiB"`, `"20GiB"`, in bytes.
+    pub fn size(&mut self, key: &'static str, problems: &mut Diagnostics) -> Option<At<u64>> {
+        self.parsed(key, problems, parse_size)
+    }
+
+    /// Takes a rate such as `"50/s"`, `"600/m"`, `"1000/h"`.
+    pub fn rate(&mut self, key: &'static str, problems: &mut Diagnostics) -> Option<At<Rate>> {
+        self.parsed(key, problems, parse_rate)
+    }
+
+    /// Takes a string and parses it; `parse` says what is wrong and what would be right.
+    pub fn parsed<T>(
+        &mut self,
+        key: &'static str,
+        problems: &mut Diagnostics,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<At<T>> {
+        let text = self.string(key, problems)?;
+        match parse(&text.value) {
+            Ok(value) => Some(At { value, span: text.span }),
+            Err(label) => {
+                problems.error(text.span, format!("bad value for `{}`", self.full(key)), label, None);
+                None
+            }
+        }
+    }
+
+    /// Takes a list of strings.
+    pub fn strings(&mut self, key: &'static str, problems: &mut Diagnostics) -> Option<At<Vec<At<String>>>> {
+        let found = self.value(key)?;
+        let Some(array) = found.value.as_array() else {
+            return self.wrong_type(key, &found, "a list of strings", problems);
+        };
+        let mut out = Vec::new();
+        for item in array.iter() {
+            match item.get_ref().as_str() {
+                Some(text) => out.push(At {
+                    value: text.to_owned(),
+                    span: item.span(),
+                }),
+                None => {
+                    problems.error(
+                        item.span(),
+                        format!("bad value in `{}`", self.full(key)),
+                        format!("expected a string, found {}", article(item.get_ref().type_str())),
+                        None,
+                    );
+                }
+            }
+        }
+        Some(At {
+            value: out,
+            span: found.span,
+        })
+    }
+
+    /// Takes a sub-table.
+    pub fn section(&mut self, key: &'static str, problems: &mut Diagnostics) -> Option<Section<'t>> {
+        let found = self.value(key)?;
+        match found.value.as_table() {
+            Some(table) => Some(Section {
+                table,
+                span: found.span,
+                path: self.full(key),
+                known: BTreeMap::new(),
+            }),
+            None => self.wrong_type(key, &found, "a table", problems),
+        }
+    }
+
+    /// Takes a list of tables.
+    pub fn sections(&mut self, key: &'static str, problems: &mut Diagnostics) -> Option<Vec<Section<'t>>> {
+        let found = self.value(key)?;
+        let Some(array) = found.value.as_array() else {
+            return self.wrong_type(key, &found, "a list of tables", problems);
+        };
+        let mut out = Vec::new();
+        for (index, item) in array.iter().enumerate() {
+            match item.get_ref().as_table() {
+                Some(table) => out.push(Section {
+                    table,
+                    span: item.span(),
+                    path: format!("{}[{index}]", self.full(key)),
+                    known: BTreeMap::new(),
+                }),
+                None => problems.error(
+                    item.span(),
+                    format!("bad value in `{}`", self.full(key)),
+                    format!("expected a table, found {}", article(item.get_ref().type_str())),
+                    None,
+                ),
+            }
+        }
+        Some(out)
+    }
+
+    /// Takes a table whose keys are names given by the user, such as `[sources.NAME]`: each name with its table.
+    pub fn named(&mut self, key: &'static str, problems: &mut Diagnostics) -> Vec<(At<String>, Section<'t>)> {
+        let Some(found) = self.value(key) else {
+            return Vec::new();
+        };
+        let Some(table) = found.value.as_table() else {
+            self.wrong_type::<()>(key, &found, "a table of tables", problems);
+            return Vec::new();
+        };
+        let mut out = Vec::new();
+        for (name, value) in table.iter() {
+            match value.get_ref().as_table() {
+                Some(inner) => out.push((
+                    At {
+                        value: name.get_ref().to_string(),
+                        span: name.span(),
+                    },
+                    Section {
+                        table: inner,
+                        span: value.span(),
+                        path: format!("{}.{}", self.full(key), name.get_ref()),
+                        known: BTreeMap::new(),
+                    },
+                )),
+                None => problems.error(
+                    value.span(),
+                    format!("`{}.{}` must be a table", self.full(key), name.get_ref()),
+                    format!("found {}", article(value.get_ref().type_str())),
+                    None,
+                ),
+            }
+        }
+        // A map of names has no order of its own; the file's order is what people expect to see.
+        out.sort_by_key(|(name, _)| name.span.start);
+        out
+    }
+
+    /// Every key of the table that nobody took is an error, with the nearest known key or the reason.
+    pub fn finish(self, problems: &mut Diagnostics) {
+        for (key, _) in self.table.iter() {
+            let name: &str = key.get_ref();
+            match self.known.get(name) {
+                Some(Known::Here) => {}
+                Some(Known::NotInThisVersion) => problems.error(
+                    key.span(),
+                    format!("`{}` is not in this version", self.full(name)),
+                    "known, but not built yet; it is refused rather than ignored",
+                    Some("remove it, or use a version that has it".to_owned()),
+                ),
+                None => {
+                    let place = if self.path.is_empty() {
+                        "the top level".to_owned()
+                    } else {
+                        format!("[{}]", self.path)
+                    };
+                    problems.error(
+                        key.span(),
+                        format!("unknown key `{name}`"),
+                        format!("not a key of {place}"),
+                        self.nearest(name),
+                    );
+                }
+            }
+        }
+    }
+
+    fn nearest(&self, name: &str) -> Option<String> {
+        let here = self.known.iter().filter(|(_, known)| **known == Known::Here);
+        let best = here
+            .map(|(key, _)| (strsim::damerau_levenshtein(name, key), *key))
+            .min()?;
+        if best.0 <= 2.max(name.len() / 3) {
+            return Some(format!("did you mean `{}`?", best.1));
+        }
+        let all: Vec<_> = self
+            .known
+            .iter()
+            .filter(|(_, known)| **known == Known::Here)
+            .map(|(key, _)| format!("`{key}`"))
+            .collect();
+        Some(format!("known keys: {}", all.join(", ")))
+    }
+
+    /// The dotted path of `key` in this table.
+    pub fn full(&self, key: &str) -> String {
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
+    }
+
+    fn wrong_type<T>(&self, key: &str, found: &At<&DeValue<'_>>, want: &str, problems: &mut Diagnostics) -> Option<T> {
+        problems.error(
+            found.span.clone(),
+            format!("bad value for `{}`", self.full(key)),
+            format!("expected {want}, found {}", article(found.value.type_str())),
+            None,
+        );
+        None
+    }
+}
+
+fn article(type_name: &str) -> String {
+    match type_name {
+        "integer" | "array" | "inline table" => format!("an {type_name}"),
+        other => format!("a {other}"),
+    }
+}
+
+/// How many times in which period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// How many times, at least 1.
+    pub count: u32,
+    /// In which period: a second, a minute or an hour.
+    pub per: Duration,
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = match self.per.as_secs() {
+            1 => "s",
+            60 => "m",
+            _ => "h",
+        };
+        write!(f, "{}/{unit}", self.count)
+    }
+}
+
+/// Parses a duration: a whole number and one of `ms`, `s`, `m`, `h`, `d`.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    const HELP: &str = "expected a number with a unit, such as \"100ms\", \"30s\", \"5m\", \"24h\" or \"7d\"";
+    let (number, unit) = split_unit(text).ok_or(HELP)?;
+    let millis: u64 = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err(HELP.to_owned()),
+    };
+    // Longer than any window makes sense for, and far from overflow in every later sum.
+    const MAX_DAYS: u64 = 36_500;
+    match number.checked_mul(millis) {
+        Some(total) if total <= MAX_DAYS * 86_400_000 => Ok(Duration::from_millis(total)),
+        _ => Err(format!("longer than {MAX_DAYS}d")),
+    }
+}
+
+/// Parses a size in bytes: a whole number and one of `B`, `KiB`, `MiB`, `GiB`, `TiB`.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    const HELP: &str = "expected a number with a unit, such as \"512B\", \"32KiB\", \"5MiB\" or \"20GiB\"";
+    let (number, unit) = split_unit(text).ok_or(HELP)?;
+    let shift = match unit {
+        "B" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        "TiB" => 40,
+        _ => return Err(HELP.to_owned()),
+    };
+    match number.checked_mul(1 << shift) {
+        // Sizes are compared with signed file sizes in places.
+        Some(total) if i64::try_from(total).is_ok() => Ok(total),
+        _ => Err("larger than any disk".to_owned()),
+    }
+}
+
+/// Parses a rate: a whole number from 1, `/`, and one of `s`, `m`, `h`.
+pub fn parse_rate(text: &str) -> Result<Rate, String> {
+    const HELP: &str = "expected a number from 1 per unit, such as \"50/s\", \"600/m\" or \"1000/h\"";
+    let (count, unit) = text.split_once('/').ok_or(HELP)?;
+    let count: u32 = count.trim().parse().map_err(|_not_a_number| HELP)?;
+    let per = match unit.trim() {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(HELP.to_owned()),
+    };
+    if count == 0 {
+        return Err(HELP.to_owned());
+    }
+    Ok(Rate {
+        count,
+        per: Duration::from_secs(per),
+    })
+}
+
+fn split_unit(text: &str) -> Option<(u64, &str)> {
+    let text = text.trim();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at_checked(digits)?;
+    Some((number.parse().ok()?, unit.trim_start()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_mistakes_of_a_table_are_reported_at_once() {
+        let text = "a = 1\nb = \"x\"\nwindw = \"7d\"\nc = \"5 parsecs\"\nlater = 1\n";
+        let mut problems = Diagnostics::new();
+        let document = Document::parse(text, &mut problems);
+        let mut root = document.root();
+        assert_eq!(root.string("a", &mut problems), None);
+        assert_eq!(root.integer("b", 0..=9, &mut problems), None);
+        assert_eq!(root.duration("window", &mut problems), None);
+        assert_eq!(root.duration("c", &mut problems), None);
+        root.not_in_this_version(&["later"]);
+        root.finish(&mut problems);
+        let shown = problems.render("f.toml", text, false);
+        for part in [
+            "expected a string, found an integer",
+            "a whole number from 0 to 9",
+            "did you mean `window`?",
+            "expected a number with a unit",
+            "`later` is not in this version",
+            "f.toml:5:1",
+        ] {
+            assert!(shown.contains(part), "{part} is missing in\n{shown}");
+        }
+    }
+
+    #[test]
+    fn syntax_errors_are_problems_with_a_place() {
+        let mut problems = Diagnostics::new();
+        let _document = Document::parse("a = \n[b\n", &mut problems);
+        assert!(problems.has_errors());
+        assert!(problems.iter().all(|p| p.span.is_some()));
+    }
+
+    #[test]
+    fn named_tables_come_in_the_order_of_the_file() {
+        let text = "[s.b]\nx = 1\n[s.a]\n";
+        let mut problems = Diagnostics::new();
+        let document = Document::parse(text, &mut problems);
+        let mut root = document.root();
+        let names: Vec<_> = root
+            .named("s", &mut problems)
+            .into_iter()
+            .map(|(n, _)| n.value)
+            .collect();
+        assert_eq!(names, ["b", "a"]);
+    }
+
+    #[test]
+    fn units_are_mandatory_and_absurd_values_are_refused() {
+        assert_eq!(parse_duration("300ms"), Ok(Duration::from_millis(300)));
+        assert_eq!(parse_duration("7d"), Ok(Duration::from_secs(604_800)));
+        for bad in ["", "30", "-1s", "1.5s", "s", "99999999999999999999s", "999999d", "5 x"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse_size("5MiB"), Ok(5 << 20));
+        for bad in ["5", "5MB", "-1B", "9999999999TiB"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+        assert_eq!(
+            parse_rate("600/m"),
+            Ok(Rate {
+                count: 600,
+                per: Duration::from_secs(60)
+            })
+        );
+        for bad in ["0/s", "5", "/s", "5/d", "-1/s"] {
+            assert!(parse_rate(bad).is_err(), "{bad}");
+        }
+    }
+}
