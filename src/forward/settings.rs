@@ -1,0 +1,70 @@
+//! `[upstreams.NAME]`, ready to use.
+
+use std::time::Duration;
+
+use http::Uri;
+
+use crate::id::UpstreamName;
+use crate::reader::Rate;
+
+/// Which signature headers an attempt carries (DESIGN section 4, "Signatures after a delay").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignaturePolicy {
+    /// The original headers while the forward is younger than half of the provider's tolerance, after that as `Fresh`
+    /// where the scheme can be signed, else the original.
+    Auto,
+    /// The original headers, always.
+    Original,
+    /// Signed anew in the provider's own scheme with the same secret and the current time.
+    Fresh,
+}
+
+/// When and for how long a failed dispatch is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// Upper bound of the first wait; it doubles with each attempt.
+    pub first: Duration,
+    /// Upper bound of every wait, and of an honoured `Retry-After`.
+    pub max: Duration,
+    /// Give up after this long of connect errors, timeouts, 408, 409, 425, 429 and 5xx.
+    pub give_up_after: Duration,
+    /// Give up after this long of other 4xx and 3xx.
+    pub give_up_refused: Duration,
+    /// Give up after this many attempts, if set.
+    pub max_attempts: Option<u32>,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self {
+            first: Duration::from_secs(5),
+            max: Duration::from_secs(3600),
+            give_up_after: Duration::from_secs(7 * 86_400),
+            give_up_refused: Duration::from_secs(86_400),
+            max_attempts: None,
+        }
+    }
+}
+
+/// One `[upstreams.NAME]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamSettings {
+    /// Its name.
+    pub name: UpstreamName,
+    /// Scheme and authority only (`http://host:port`); the path comes from the request or the source's `forward_path`.
+    pub origin: Uri,
+    /// Attempts at the same time, at least 1.
+    pub concurrency: usize,
+    /// Attempts per period, if limited.
+    pub rate: Option<Rate>,
+    /// How many attempts may start at once under `rate`.
+    pub burst: Option<u32>,
+    /// From the start of connecting to the end of the answer.
+    pub timeout: Duration,
+    /// Waits and give-up.
+    pub retry: Retry,
+    /// Signature headers of attempts.
+    pub signature: SignaturePolicy,
+    /// Send the original `Host` instead of the upstream's.
+    pub preserve_host: bool,
+}

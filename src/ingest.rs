@@ -1,0 +1,3 @@
+//! The inbound path of a source: look, append, answer.
+
+pub mod source;

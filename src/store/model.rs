@@ -1,0 +1,332 @@
+//! What goes into and comes out of a store, whatever the backend.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, StatusCode};
+
+use crate::id::{EventId, LeaseToken, SourceName, UpstreamName};
+use crate::key::DedupeKey;
+use crate::time::Timestamp;
+use crate::verify::VerifiedRequest;
+
+/// The first 8 bytes of the body's SHA-256: tells a duplicate with other bytes (a conflict).
+pub type BodyMark = [u8; 8];
+
+/// A verified request on its way into the store, with everything the configuration said about it at that moment.
+#[derive(Debug)]
+pub struct NewEvent {
+    /// The source it came in by.
+    pub source: SourceName,
+    /// Where it goes; never empty.
+    pub upstreams: Arc<[UpstreamName]>,
+    /// The request, with the proof that its signature held.
+    pub request: VerifiedRequest,
+    /// What decides "the same again".
+    pub key: DedupeKey,
+    /// With `same_content = "hold"`: the digest of its content, which holds a same-content event under another id.
+    pub content: Option<[u8; 32]>,
+    /// See [`BodyMark`].
+    pub body_mark: BodyMark,
+}
+
+/// Proof that an event is durable: committed and synced, or the duplicate of one that is (P1).
+///
+/// Only a store, or a look-up of what is durable, makes one; a 200 cannot be built without it.
+#[derive(Debug)]
+pub struct Receipt {
+    event: EventId,
+    duplicate: bool,
+}
+
+impl Receipt {
+    /// The event is committed and synced.
+    pub(crate) fn stored(event: EventId) -> Self {
+        Self {
+            event,
+            duplicate: false,
+        }
+    }
+
+    /// An earlier event with the same key is.
+    pub(crate) fn duplicate_of(event: EventId) -> Self {
+        Self { event, duplicate: true }
+    }
+
+    /// The durable event.
+    pub fn event(&self) -> EventId {
+        self.event
+    }
+
+    /// Whether it was known, at the time of the answer, to be a duplicate.
+    pub fn is_duplicate(&self) -> bool {
+        self.duplicate
+    }
+}
+
+/// What admission decided about one appended event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// The first with its key: dispatches are made.
+    New,
+    /// Its key belongs to an event that is already durable.
+    Duplicate {
+        /// That event.
+        of: EventId,
+        /// The bytes differ.
+        conflict: bool,
+    },
+    /// A duplicate that brought dead dispatches back to life.
+    Revived {
+        /// The surviving event.
+        of: EventId,
+    },
+    /// New, but its content was seen under another id: dispatches wait for a person.
+    Held,
+}
+
+/// Told by the store, in the order of its commits, after each of them.
+#[derive(Clone, Debug)]
+pub enum Notice {
+    /// An appended event was admitted (or found to be a duplicate).
+    Admitted {
+        /// Its source.
+        source: SourceName,
+        /// Its key.
+        key: DedupeKey,
+        /// The event that now stands for the key (for duplicates the earlier one).
+        event: EventId,
+        /// Mark of the surviving event's body.
+        body_mark: BodyMark,
+        /// When the surviving event was received.
+        received_at: Timestamp,
+        /// What was decided.
+        admission: Admission,
+    },
+    /// A dispatch died: its event's key must be forgotten by every memory, so that a duplicate reaches the store.
+    Died {
+        /// Source of the event.
+        source: SourceName,
+        /// Its key.
+        key: DedupeKey,
+        /// The event.
+        event: EventId,
+    },
+}
+
+/// One stored event as the forwarder needs it.
+#[derive(Clone, Debug)]
+pub struct StoredEvent {
+    /// Its stable id.
+    pub id: EventId,
+    /// The source it came in by.
+    pub source: SourceName,
+    /// Scope, where there is one (`Hooksluice-Scope`).
+    pub scope: Option<String>,
+    /// Label of the secret that vouched for it.
+    pub secret_label: Option<String>,
+    /// The provider's id, where there was one.
+    pub delivery_id: Option<String>,
+    /// The provider's event type, where there was one.
+    pub event_type: Option<String>,
+    /// Whether a signature was checked (`kind = "none"` does not).
+    pub verified: bool,
+    /// When its head was complete.
+    pub received_at: Timestamp,
+    /// As received.
+    pub method: Method,
+    /// Path and query as received.
+    pub target: PathAndQuery,
+    /// `Host` as received.
+    pub authority: Option<String>,
+    /// The client's address.
+    pub client: std::net::IpAddr,
+    /// As received, without hop-by-hop headers and `Hooksluice-*`.
+    pub headers: HeaderMap,
+    /// The exact body.
+    pub body: Bytes,
+}
+
+/// A time-limited right to attempt one dispatch. Not `Clone`: a second holder could settle after the lease is lost.
+///
+/// It is consumed by settling. Dropped unsettled (a panic, a cancelled task), it gives the dispatch back to the store.
+#[derive(Debug)]
+pub struct LeasedDispatch {
+    /// What to send.
+    pub event: Arc<StoredEvent>,
+    /// Where to.
+    pub upstream: UpstreamName,
+    /// Number of this attempt, from 1; durable before the lease was handed out (P9).
+    pub attempt: u32,
+    /// A person asked for it (`Hooksluice-Replay: true`).
+    pub replay: bool,
+    /// When the give-up clocks started: admission, revival or replay.
+    pub clock_started_at: Timestamp,
+    /// How long the lane had been stopped in total (paused, breaker open) when the clocks started.
+    pub clock_stopped_before: Duration,
+    /// Attempts since the clocks started, this one included; for `max_attempts`.
+    pub attempts_on_clock: u32,
+    /// The fence.
+    pub(crate) token: LeaseToken,
+    /// Gives the dispatch back when dropped unsettled.
+    pub(crate) give_back: Option<GiveBack>,
+}
+
+/// Called with the lease when it is dropped unsettled.
+pub(crate) struct GiveBack(pub(crate) Box<dyn FnOnce() + Send + Sync>);
+
+impl fmt::Debug for GiveBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GiveBack")
+    }
+}
+
+impl Drop for LeasedDispatch {
+    fn drop(&mut self) {
+        if let Some(give_back) = self.give_back.take() {
+            (give_back.0)();
+        }
+    }
+}
+
+/// How one attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// 2xx.
+    Delivered {
+        /// The status.
+        status: StatusCode,
+    },
+    /// Any other status.
+    Refused {
+        /// The status.
+        status: StatusCode,
+    },
+    /// Nothing reached the upstream (connection refused, DNS, TLS).
+    NotSent {
+        /// A short cause, without URL or credentials.
+        cause: String,
+    },
+    /// Something was sent and no answer came: the upstream may have acted.
+    Unknown {
+        /// A short cause, without URL or credentials.
+        cause: String,
+    },
+}
+
+impl Outcome {
+    /// The word used in metrics, the API and the store.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Delivered { .. } => "delivered",
+            Self::Refused { .. } => "refused",
+            Self::NotSent { .. } => "not_sent",
+            Self::Unknown { .. } => "unknown",
+        }
+    }
+}
+
+/// A finished attempt, ready to be settled.
+#[derive(Debug)]
+pub struct Finished {
+    /// The lease it used.
+    pub lease: LeasedDispatch,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// When the attempt began.
+    pub started_at: Timestamp,
+    /// How long it took.
+    pub took: Duration,
+    /// The first bytes of the upstream's answer body (at most 2 KiB), for people.
+    pub excerpt: Bytes,
+}
+
+/// What becomes of the dispatch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Done.
+    Delivered,
+    /// Pending again, not before `due`.
+    Retry {
+        /// When.
+        due: Timestamp,
+    },
+    /// Given up: kept, visible, replayable.
+    Dead,
+}
+
+/// What settling found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// Recorded.
+    Recorded,
+    /// The lease was no longer ours (a person discarded the dispatch, or it expired): nothing was changed.
+    LeaseLost,
+}
+
+/// State of a dispatch, as people see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DispatchState {
+    /// Waits for its time.
+    Pending,
+    /// Being attempted, or handed out to be.
+    Leased,
+    /// Done.
+    Delivered,
+    /// Given up.
+    Dead,
+    /// Given up by a person.
+    Discarded,
+    /// Its upstream is not in the configuration, or its content waits for a person.
+    Held,
+}
+
+impl DispatchState {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Pending,
+        Self::Leased,
+        Self::Delivered,
+        Self::Dead,
+        Self::Discarded,
+        Self::Held,
+    ];
+
+    /// The word used in metrics, the API and the store.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Leased => "leased",
+            Self::Delivered => "delivered",
+            Self::Dead => "dead",
+            Self::Discarded => "discarded",
+            Self::Held => "held",
+        }
+    }
+}
+
+impl fmt::Display for DispatchState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Why the store did not take an event. Our failure: 503 with `Retry-After` (P10).
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum AppendError {
+    /// `store.max_bytes` or `store.min_free` is reached.
+    #[error("the store's disk budget is spent")]
+    DiskBudget,
+    /// Writing failed (disk full, I/O error); the event is not durable.
+    #[error("the store could not write: {0}")]
+    Failed(String),
+    /// The store is shutting down.
+    #[error("the store is closing")]
+    Closing,
+    /// Too much waits to be written.
+    #[error("the store's queue is full")]
+    Overloaded,
+}
