@@ -11,5 +11,6 @@ pub mod reader;
 pub mod request;
 pub mod secret;
 pub mod store;
+pub mod telemetry;
 pub mod time;
 pub mod verify;
