@@ -1,0 +1,361 @@
+//! [`Lane`]: the pacing state of one upstream, as a pure core. It says whether an attempt may start (P7) and for how
+//! long the lane was stopped, which the give-up clocks leave out.
+//!
+//! An attempt passes through two counts. It is *running* from [`Lane::start`] to [`Lane::ended`], when the upstream has
+//! answered or failed to: at most `concurrency` at once. Then it is *settling* until the store has its outcome: at most
+//! [`SETTLING_MAX`]. They are two, so that the upstream's slots do not wait for our disk, and both are bounded, so that
+//! a store that is away stops the lane and not the machine (P6).
+//!
+//! The lane is *stopped* while it refuses every attempt because it is paused or its breaker is open. A breaker whose
+//! wait is over refuses nothing, even if nothing is due to be the probe. A `Retry-After` hold is not a stop: the
+//! upstream answered.
+
+use std::time::Duration;
+
+use crate::forward::breaker::{Admits, Breaker, BreakerState, Epoch, Health};
+use crate::forward::pace::Pace;
+use crate::forward::settings::UpstreamSettings;
+use crate::time::Monotonic;
+
+/// Attempts that have ended and wait for the store, at most.
+pub const SETTLING_MAX: usize = 64;
+
+/// What the lane may do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Start an attempt.
+    Start,
+    /// Nothing before this time.
+    WaitUntil(Monotonic),
+    /// Nothing before an attempt ends or is settled, or a person acts.
+    WaitForChange,
+}
+
+/// The right to one running attempt, from [`Lane::start`]. Not `Clone`: it is given back once.
+#[derive(Debug)]
+pub struct Slot(Epoch);
+
+/// The lane as people see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneStatus {
+    /// A person stopped it.
+    pub paused: bool,
+    /// Its breaker.
+    pub breaker: BreakerState,
+    /// How much longer the upstream asked to be left alone (`Retry-After`).
+    pub held_for: Option<Duration>,
+    /// Attempts that run.
+    pub running: usize,
+    /// Attempts that have ended and wait for the store.
+    pub settling: usize,
+    /// For how long the lane was stopped, over all its life.
+    pub stopped_total: Duration,
+    /// How long ago an attempt last ended, if one did since the start.
+    pub last_ended: Option<Duration>,
+}
+
+/// The pacing state of one upstream.
+#[derive(Debug)]
+pub struct Lane {
+    concurrency: usize,
+    pace: Pace,
+    breaker: Breaker,
+    paused: bool,
+    hold_until: Monotonic,
+    running: usize,
+    settling: usize,
+    stopped: Duration,
+    /// `stopped` is complete up to here.
+    counted_to: Monotonic,
+    last_ended: Option<Monotonic>,
+}
+
+impl Lane {
+    /// A lane with nothing running. `paused` and `stopped` come from the store.
+    pub fn new(settings: &UpstreamSettings, paused: bool, stopped: Duration, now: Monotonic) -> Self {
+        let concurrency = settings.concurrency.max(1);
+        Self {
+            concurrency,
+            pace: Pace::new(settings.rate, settings.burst),
+            breaker: Breaker::new(concurrency),
+            paused,
+            hold_until: now,
+            running: 0,
+            settling: 0,
+            stopped,
+            counted_to: now,
+            last_ended: None,
+        }
+    }
+
+    /// What to do now.
+    pub fn step(&self, now: Monotonic) -> Step {
+        if self.paused || self.running >= self.concurrency || self.settling >= SETTLING_MAX {
+            return Step::WaitForChange;
+        }
+        if now < self.hold_until {
+            return Step::WaitUntil(self.hold_until);
+        }
+        match self.breaker.admits(self.running, now) {
+            Admits::Yes => {}
+            Admits::NotBefore(time) => return Step::WaitUntil(time),
+            Admits::AfterAnAttempt => return Step::WaitForChange,
+        }
+        match self.pace.not_before(now) {
+            Some(time) => Step::WaitUntil(time),
+            None => Step::Start,
+        }
+    }
+
+    /// Takes a slot, if [`Lane::step`] says [`Step::Start`].
+    pub fn start(&mut self, now: Monotonic) -> Option<Slot> {
+        if self.step(now) != Step::Start {
+            return None;
+        }
+        self.count_stopped(now);
+        self.running += 1;
+        self.pace.start(now);
+        let slot = Slot(self.breaker.start());
+        self.check_invariants();
+        Some(slot)
+    }
+
+    /// A running attempt ended and is now settling. With `hold`, the upstream asked to be left alone for so long.
+    pub fn ended(&mut self, slot: Slot, health: Health, hold: Option<Duration>, now: Monotonic) {
+        self.count_stopped(now);
+        self.running -= 1;
+        self.settling += 1;
+        self.last_ended = Some(now);
+        self.breaker.ended(slot.0, health, now);
+        if let Some(hold) = hold {
+            self.hold_until = self.hold_until.max(now.after(hold));
+        }
+        self.check_invariants();
+    }
+
+    /// A running attempt was given up without an outcome.
+    pub fn abandoned(&mut self, slot: Slot, now: Monotonic) {
+        self.count_stopped(now);
+        self.running -= 1;
+        self.breaker.abandoned(slot.0, now);
+        self.check_invariants();
+    }
+
+    /// An ended attempt is in the store, or its lease is gone.
+    pub fn settled(&mut self) {
+        self.settling -= 1;
+        self.check_invariants();
+    }
+
+    /// A person stops the lane. Running attempts go on.
+    pub fn pause(&mut self, now: Monotonic) {
+        self.count_stopped(now);
+        self.paused = true;
+    }
+
+    /// A person starts the lane again; that also closes the breaker and ends a `Retry-After` hold, since the person
+    /// knows that the upstream is back.
+    pub fn resume(&mut self, now: Monotonic) {
+        self.count_stopped(now);
+        self.paused = false;
+        self.hold_until = now;
+        self.breaker.reset();
+    }
+
+    /// Whether a person stopped it.
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// For how long the lane was stopped, over all its life.
+    pub fn stopped_total(&mut self, now: Monotonic) -> Duration {
+        self.count_stopped(now);
+        self.stopped
+    }
+
+    /// For people.
+    pub fn status(&mut self, now: Monotonic) -> LaneStatus {
+        let held_for = self.hold_until.since(now);
+        LaneStatus {
+            paused: self.paused,
+            breaker: self.breaker.state(),
+            held_for: (!held_for.is_zero()).then_some(held_for),
+            running: self.running,
+            settling: self.settling,
+            stopped_total: self.stopped_total(now),
+            last_ended: self.last_ended.map(|time| now.since(time)),
+        }
+    }
+
+    /// Adds the stopped time up to now. Called before each change, so that in between the state was constant.
+    fn count_stopped(&mut self, now: Monotonic) {
+        self.stopped += if self.paused {
+            now.since(self.counted_to)
+        } else {
+            self.breaker.refused_between(self.counted_to, now)
+        };
+        self.counted_to = self.counted_to.max(now);
+    }
+
+    fn check_invariants(&self) {
+        debug_assert!(self.running <= self.concurrency, "more attempts than slots");
+        // Each running attempt may still come to settle.
+        debug_assert!(
+            self.settling < SETTLING_MAX + self.concurrency,
+            "more ended attempts than room"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Uri;
+
+    use super::*;
+    use crate::forward::breaker::FAILURES_TO_OPEN;
+    use crate::forward::settings::{Retry, SignaturePolicy};
+    use crate::id::UpstreamName;
+    use crate::reader::Rate;
+
+    fn at(secs: u64) -> Monotonic {
+        Monotonic::from_start(Duration::from_secs(secs))
+    }
+
+    fn settings(concurrency: usize) -> UpstreamSettings {
+        UpstreamSettings {
+            name: UpstreamName::new("app"),
+            origin: Uri::from_static("http://127.0.0.1:3000"),
+            concurrency,
+            rate: None,
+            burst: None,
+            timeout: Duration::from_secs(30),
+            retry: Retry::default(),
+            signature: SignaturePolicy::Auto,
+            preserve_host: false,
+        }
+    }
+
+    fn lane(concurrency: usize) -> Lane {
+        Lane::new(&settings(concurrency), false, Duration::ZERO, at(0))
+    }
+
+    fn fail(lane: &mut Lane, times: u32, now: Monotonic) {
+        for _ in 0..times {
+            let slot = lane.start(now).unwrap();
+            lane.ended(slot, Health::Failing, None, now);
+            lane.settled();
+        }
+    }
+
+    #[test]
+    fn never_more_than_concurrency_run_at_once() {
+        let mut lane = lane(2);
+        let first = lane.start(at(1)).unwrap();
+        let _second = lane.start(at(1)).unwrap();
+        assert!(lane.start(at(1)).is_none());
+        assert_eq!(lane.step(at(1)), Step::WaitForChange);
+        lane.ended(first, Health::Answered, None, at(2));
+        assert!(lane.start(at(2)).is_some(), "a slot does not wait for the store");
+    }
+
+    #[test]
+    fn a_store_that_is_away_stops_the_lane_at_a_bound() {
+        let mut lane = lane(16);
+        let mut attempts = 0;
+        while let Some(slot) = lane.start(at(1)) {
+            lane.ended(slot, Health::Answered, None, at(1));
+            attempts += 1;
+        }
+        assert_eq!(attempts, SETTLING_MAX);
+        assert_eq!(lane.step(at(1)), Step::WaitForChange);
+        lane.settled();
+        assert_eq!(lane.step(at(1)), Step::Start);
+    }
+
+    #[test]
+    fn the_rate_holds_with_free_slots() {
+        let mut lane = Lane::new(
+            &UpstreamSettings {
+                rate: Some(Rate {
+                    count: 1,
+                    per: Duration::from_secs(1),
+                }),
+                ..settings(16)
+            },
+            false,
+            Duration::ZERO,
+            at(0),
+        );
+        assert!(lane.start(at(10)).is_some());
+        assert!(matches!(lane.step(at(10)), Step::WaitUntil(time) if time > at(10) && time <= at(11)));
+        assert!(lane.start(at(11)).is_some());
+    }
+
+    #[test]
+    fn retry_after_holds_the_whole_lane_and_a_shorter_one_does_not_cut_it() {
+        let mut lane = lane(2);
+        let (long, short) = (lane.start(at(0)).unwrap(), lane.start(at(0)).unwrap());
+        lane.ended(long, Health::Failing, Some(Duration::from_secs(120)), at(0));
+        lane.ended(short, Health::Failing, Some(Duration::from_secs(1)), at(1));
+        assert_eq!(lane.step(at(1)), Step::WaitUntil(at(120)));
+        assert_eq!(lane.status(at(100)).held_for, Some(Duration::from_secs(20)));
+        assert_eq!(lane.step(at(120)), Step::Start);
+        assert_eq!(lane.stopped_total(at(120)), Duration::ZERO, "a hold is not a stop");
+    }
+
+    #[test]
+    fn a_paused_lane_starts_nothing_and_its_time_does_not_count() {
+        let mut lane = lane(1);
+        let running = lane.start(at(0)).unwrap();
+        lane.pause(at(10));
+        lane.ended(running, Health::Answered, None, at(11));
+        lane.settled();
+        assert_eq!(lane.step(at(12)), Step::WaitForChange);
+        lane.pause(at(20));
+        assert_eq!(lane.stopped_total(at(30)), Duration::from_secs(20));
+        lane.resume(at(40));
+        assert_eq!(lane.stopped_total(at(99)), Duration::from_secs(30));
+        assert_eq!(lane.step(at(99)), Step::Start);
+    }
+
+    #[test]
+    fn stopped_time_goes_on_from_what_the_store_remembers() {
+        let mut lane = Lane::new(&settings(1), true, Duration::from_secs(100), at(5));
+        assert!(lane.is_paused());
+        assert_eq!(lane.stopped_total(at(8)), Duration::from_secs(103));
+    }
+
+    #[test]
+    fn an_open_breaker_stops_the_clocks_only_while_it_refuses() {
+        let mut lane = lane(4);
+        fail(&mut lane, FAILURES_TO_OPEN, at(100));
+        assert_eq!(lane.step(at(100)), Step::WaitUntil(at(105)));
+        assert_eq!(lane.status(at(103)).breaker, BreakerState::Open);
+        assert_eq!(lane.stopped_total(at(103)), Duration::from_secs(3));
+        // Nothing is due until 200; from 105 on nothing was refused.
+        let probe = lane.start(at(200)).unwrap();
+        assert_eq!(lane.stopped_total(at(200)), Duration::from_secs(5));
+        assert_eq!(lane.step(at(201)), Step::WaitForChange);
+        lane.ended(probe, Health::Failing, None, at(230));
+        assert_eq!(lane.stopped_total(at(230)), Duration::from_secs(35));
+        assert_eq!(lane.step(at(230)), Step::WaitUntil(at(240)));
+    }
+
+    #[test]
+    fn a_resumed_lane_starts_at_once_even_with_an_open_breaker() {
+        let mut lane = lane(4);
+        fail(&mut lane, FAILURES_TO_OPEN, at(100));
+        lane.resume(at(101));
+        assert_eq!(lane.step(at(101)), Step::Start);
+        assert_eq!(lane.stopped_total(at(200)), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn an_abandoned_attempt_frees_its_slot() {
+        let mut lane = lane(1);
+        let slot = lane.start(at(0)).unwrap();
+        lane.abandoned(slot, at(1));
+        assert_eq!(lane.step(at(1)), Step::Start);
+        assert_eq!(lane.status(at(1)).running, 0);
+    }
+}
