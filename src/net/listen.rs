@@ -1,0 +1,339 @@
+//! The accept loop: connection cap, timers armed on every connection, and an orderly end.
+//!
+//! A connection is at any time idle (waits for its next request), in a head, or in a request. The first two have a
+//! deadline here; reading a body has its own where a readable 408 can still be sent (`ingest`). One timer per
+//! connection is enough: it is set only when a read must wait, and when it fires early it is set anew.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, warn};
+
+use crate::net::head_guard::{HeadGuard, Seen};
+use crate::time::{Clock, Monotonic};
+
+/// Streams that one HTTP/2 connection may have open.
+const H2_STREAMS: u32 = 256;
+
+/// What a listener is held to.
+#[derive(Clone, Debug)]
+pub struct ListenSettings {
+    /// Open connections; at it, new ones wait in the kernel's queue.
+    pub connections: usize,
+    /// Bytes of a head; over it 431.
+    pub head: usize,
+    /// From the first byte of a head (or the accept) to its end.
+    pub head_timeout: Duration,
+    /// From one request's end to the next one's first byte.
+    pub idle_timeout: Duration,
+}
+
+/// Numbers that `/metrics` shows.
+#[derive(Debug, Default)]
+pub struct ListenCounters {
+    /// Open connections now.
+    pub open: AtomicU64,
+    /// Connections closed because a head took too long.
+    pub slow_heads: AtomicU64,
+    /// Connections spoiled by a head that could be read in two ways.
+    pub ambiguous_heads: AtomicU64,
+}
+
+/// What serves requests.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers one request. The future is dropped when the client goes away: whatever must not be cancelled is detached
+    /// inside. The answer to a chunked HTTP/1 request must close the connection (see [`HeadGuard`]).
+    fn handle(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+    ) -> impl Future<Output = Response<Full<Bytes>>> + Send + 'static;
+}
+
+/// Binds the address with a backlog fit for bursts.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = socket2::Socket::new(
+        socket2::Domain::for_address(address),
+        socket2::Type::STREAM,
+        Some(socket2::Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(4096)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// Accepts until `stop`, then lets the connections finish their requests. `tracker` knows all connection tasks.
+pub async fn serve<H: Handler>(
+    listener: TcpListener,
+    settings: ListenSettings,
+    handler: Arc<H>,
+    counters: Arc<ListenCounters>,
+    clock: Clock,
+    tracker: TaskTracker,
+    stop: CancellationToken,
+) {
+    let slots = Arc::new(Semaphore::new(settings.connections));
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        // Armed in `GuardedStream`, which can tell an idle connection from a slow head.
+        .header_read_timeout(None)
+        .pipeline_flush(true)
+        // hyper's smallest buffer is 8 KiB; below that the guard's limit would not be answered with 431.
+        .max_buf_size(settings.head.max(8192));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(H2_STREAMS)
+        .max_header_list_size(u32::try_from(settings.head).unwrap_or(u32::MAX))
+        .keep_alive_interval(settings.idle_timeout)
+        .keep_alive_timeout(settings.head_timeout);
+    let builder = Arc::new(builder);
+
+    loop {
+        // Taken before accepting: at the cap, clients wait in the kernel's queue and cost us no memory.
+        let slot = tokio::select! {
+            () = stop.cancelled() => return,
+            slot = Arc::clone(&slots).acquire_owned() => match slot {
+                Ok(slot) => slot,
+                Err(_closed) => return,
+            },
+        };
+        let (stream, peer) = tokio::select! {
+            () = stop.cancelled() => return,
+            accepted = listener.accept() => match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    accept_failed(&error).await;
+                    continue;
+                }
+            },
+        };
+        if let Err(error) = stream.set_nodelay(true) {
+            debug!(%error, "could not set TCP_NODELAY");
+        }
+        let active = Arc::new(AtomicU32::new(0));
+        let io = GuardedStream::new(
+            stream,
+            &settings,
+            Arc::clone(&active),
+            Arc::clone(&counters),
+            clock.clone(),
+        );
+        let handler = Arc::clone(&handler);
+        let builder = Arc::clone(&builder);
+        let counters = Arc::clone(&counters);
+        let stop = stop.clone();
+        tracker.spawn(async move {
+            let _slot = slot;
+            counters.open.fetch_add(1, Ordering::Relaxed);
+            let service = service_fn(move |request: Request<Incoming>| {
+                let busy = Busy::enter(&active);
+                let answer = Arc::clone(&handler).handle(request, peer);
+                async move {
+                    let answer = answer.await;
+                    drop(busy);
+                    Ok::<_, std::convert::Infallible>(answer)
+                }
+            });
+            let connection = builder.serve_connection(TokioIo::new(io), service);
+            let mut connection = std::pin::pin!(connection);
+            let result = tokio::select! {
+                result = connection.as_mut() => result,
+                () = stop.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            };
+            if let Err(error) = result {
+                debug!(%error, %peer, "connection ended early");
+            }
+            counters.open.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}
+
+async fn accept_failed(error: &io::Error) {
+    // A connection that was gone before we took it is the client's affair.
+    if matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted
+    ) {
+        return;
+    }
+    // Out of file descriptors or memory: trying again at once would only burn a core.
+    warn!(%error, "could not accept a connection");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+}
+
+/// Counts a request of a connection while it is being answered, also when the client goes away.
+struct Busy(Arc<AtomicU32>);
+
+impl Busy {
+    fn enter(active: &Arc<AtomicU32>) -> Self {
+        active.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(active))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A TCP stream whose heads are guarded and whose waits have deadlines.
+struct GuardedStream {
+    stream: TcpStream,
+    guard: HeadGuard,
+    active: Arc<AtomicU32>,
+    counters: Arc<ListenCounters>,
+    clock: Clock,
+    head_timeout: Duration,
+    idle_timeout: Duration,
+    /// Since when the current phase (first head, head, idle) lasts.
+    waiting_since: Option<(Phase, Monotonic)>,
+    timer: Option<(Monotonic, Pin<Box<tokio::time::Sleep>>)>,
+    seen_bytes: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Head,
+    Idle,
+}
+
+impl GuardedStream {
+    fn new(
+        stream: TcpStream,
+        settings: &ListenSettings,
+        active: Arc<AtomicU32>,
+        counters: Arc<ListenCounters>,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            stream,
+            guard: HeadGuard::new(settings.head.max(8192)),
+            active,
+            counters,
+            clock,
+            head_timeout: settings.head_timeout,
+            idle_timeout: settings.idle_timeout,
+            waiting_since: None,
+            timer: None,
+            seen_bytes: false,
+        }
+    }
+
+    /// A read has to wait: is its phase over time, and if not, is the timer set for it?
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let phase = if self.guard.in_head() || !self.seen_bytes {
+            Phase::Head
+        } else if self.active.load(Ordering::Relaxed) == 0 {
+            Phase::Idle
+        } else {
+            self.waiting_since = None;
+            return Poll::Pending;
+        };
+        let since = match self.waiting_since {
+            Some((waiting, since)) if waiting == phase => since,
+            _ => {
+                let now = self.clock.monotonic();
+                self.waiting_since = Some((phase, now));
+                now
+            }
+        };
+        let deadline = match phase {
+            Phase::Head => since.after(self.head_timeout),
+            Phase::Idle => since.after(self.idle_timeout),
+        };
+        loop {
+            let now = self.clock.monotonic();
+            if now >= deadline {
+                if phase == Phase::Head && self.guard.in_head() {
+                    self.counters.slow_heads.fetch_add(1, Ordering::Relaxed);
+                }
+                return Poll::Ready(io::Error::from(io::ErrorKind::TimedOut));
+            }
+            match &mut self.timer {
+                // Set for this deadline or an earlier one: wait for it, then look again.
+                Some((at, timer)) if *at <= deadline => {
+                    ready!(timer.as_mut().poll(cx));
+                    self.timer = None;
+                }
+                _ => self.timer = Some((deadline, Box::pin(tokio::time::sleep(deadline.since(now))))),
+            }
+        }
+    }
+}
+
+impl AsyncRead for GuardedStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let before = buf.filled().len();
+        match Pin::new(&mut this.stream).poll_read(cx, buf) {
+            Poll::Ready(Ok(())) => {
+                let was_in_head = this.guard.in_head();
+                let fresh = buf.filled_mut().get_mut(before..).unwrap_or_default();
+                this.seen_bytes |= !fresh.is_empty();
+                if this.guard.inspect(fresh) == Seen::Violation {
+                    this.counters.ambiguous_heads.fetch_add(1, Ordering::Relaxed);
+                }
+                // A head that goes on keeps its start; anything else begins a new phase.
+                if !(was_in_head && this.guard.in_head()) {
+                    this.waiting_since = None;
+                }
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => this.poll_deadline(cx).map(Err),
+        }
+    }
+}
+
+impl AsyncWrite for GuardedStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
