@@ -1,0 +1,220 @@
+//! Reads a request's body: up to its limit, within its time, inside the memory budget.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use hyper::body::{Body, Incoming};
+
+/// Why a body was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyRefused {
+    /// Over the limit (413).
+    TooLarge,
+    /// Not complete in time (408).
+    TooSlow,
+    /// The budget for all bodies is spent (503).
+    Overloaded,
+    /// It ended before its announced length, or its framing is broken (400).
+    Incomplete,
+}
+
+/// Body bytes that all inbound requests may hold together (`limits.in_flight`).
+#[derive(Clone, Debug)]
+pub struct Budget {
+    held: Arc<AtomicU64>,
+    limit: u64,
+}
+
+impl Budget {
+    /// A budget of `limit` bytes.
+    pub fn new(limit: u64) -> Self {
+        Self {
+            held: Arc::default(),
+            limit,
+        }
+    }
+
+    /// Bytes held now.
+    pub fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    fn share(&self) -> Share {
+        Share {
+            budget: self.clone(),
+            bytes: 0,
+        }
+    }
+}
+
+/// What one request holds of the budget; given back when dropped.
+#[derive(Debug)]
+pub struct Share {
+    budget: Budget,
+    bytes: u64,
+}
+
+impl Share {
+    fn grow_to(&mut self, bytes: u64) -> Result<(), BodyRefused> {
+        let more = bytes.saturating_sub(self.bytes);
+        if more == 0 {
+            return Ok(());
+        }
+        let before = self.budget.held.fetch_add(more, Ordering::Relaxed);
+        // Alone it may be over: a limit below the largest body would otherwise refuse that body for ever.
+        if before > 0 && before.saturating_add(more) > self.budget.limit {
+            self.budget.held.fetch_sub(more, Ordering::Relaxed);
+            return Err(BodyRefused::Overloaded);
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.budget.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Reads `body` whole. The share of the budget must be kept as long as the bytes are.
+pub async fn read<'b>(
+    body: &'b mut Incoming,
+    limit: u64,
+    timeout: Duration,
+    budget: &Budget,
+) -> Result<(Bytes, Share), BodyRefused> {
+    let mut share = budget.share();
+    if let Some(announced) = body.size_hint().exact() {
+        if announced > limit {
+            return Err(BodyRefused::TooLarge);
+        }
+        share.grow_to(announced)?;
+    }
+    let mut reader = Reader {
+        body,
+        limit,
+        share,
+        first: Bytes::new(),
+        more: BytesMut::new(),
+    };
+    // Most bodies have arrived with their head; only one that has not needs a timer.
+    let at_once = std::future::poll_fn(|cx| Poll::Ready(reader.poll(cx))).await;
+    let done = match at_once {
+        Poll::Ready(done) => done,
+        Poll::Pending => {
+            let rest = std::future::poll_fn(|cx| reader.poll(cx));
+            tokio::time::timeout(timeout, rest).await.unwrap_or(Err(BodyRefused::TooSlow))
+        }
+    };
+    done.map(|()| reader.finish())
+}
+
+struct Reader<'b> {
+    body: &'b mut Incoming,
+    limit: u64,
+    share: Share,
+    /// The first piece; the whole body in the usual case, and then it is never copied.
+    first: Bytes,
+    more: BytesMut,
+}
+
+impl Reader<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyRefused>> {
+        loop {
+            let frame = match Pin::new(&mut *self.body).poll_frame(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                Poll::Ready(Some(Err(_broken))) => return Poll::Ready(Err(BodyRefused::Incomplete)),
+                Poll::Ready(Some(Ok(frame))) => frame,
+            };
+            // Trailers speak of one hop only; they are dropped.
+            let Ok(data) = frame.into_data() else { continue };
+            if let Err(refused) = self.push(data) {
+                return Poll::Ready(Err(refused));
+            }
+        }
+    }
+
+    fn push(&mut self, data: Bytes) -> Result<(), BodyRefused> {
+        let total = (self.first.len() + self.more.len() + data.len()) as u64;
+        if total > self.limit {
+            return Err(BodyRefused::TooLarge);
+        }
+        self.share.grow_to(total)?;
+        if self.first.is_empty() && self.more.is_empty() {
+            self.first = data;
+        } else {
+            if self.more.is_empty() {
+                let room = usize::try_from(self.share.bytes).unwrap_or(0).max(self.first.len() + data.len());
+                self.more.reserve(room);
+                self.more.extend_from_slice(&std::mem::take(&mut self.first));
+            }
+            self.more.extend_from_slice(&data);
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> (Bytes, Share) {
+        let bytes = if self.more.is_empty() { self.first } else { self.more.freeze() };
+        (bytes, self.share)
+    }
+}
+
+/// How much of a refused body is still read, so that the sender can read the answer instead of a reset.
+const DRAIN_BYTES: u64 = 128 << 20;
+/// And for how long.
+const DRAIN_TIME: Duration = Duration::from_secs(2);
+
+/// Reads and drops what is left of a refused body, within bounds. Run it beside the answer, not before it.
+pub fn drain(mut body: Incoming) -> impl Future<Output = ()> + Send + 'static {
+    let drained = async move {
+        let mut left = DRAIN_BYTES;
+        while left > 0 {
+            match std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+                Some(Ok(frame)) => {
+                    let length = frame.data_ref().map_or(0, Bytes::len) as u64;
+                    left = left.saturating_sub(length.max(1));
+                }
+                Some(Err(_)) | None => return,
+            }
+        }
+    };
+    async move {
+        // Over time or done: either way the body has had its chance.
+        let _elapsed = tokio::time::timeout(DRAIN_TIME, drained).await.is_err();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_budget_is_given_back_and_never_exceeded_by_two() {
+        let budget = Budget::new(100);
+        let mut first = budget.share();
+        first.grow_to(60).unwrap();
+        let mut second = budget.share();
+        assert_eq!(second.grow_to(60), Err(BodyRefused::Overloaded));
+        assert_eq!(budget.held(), 60);
+        second.grow_to(40).unwrap();
+        drop(first);
+        second.grow_to(90).unwrap();
+        drop(second);
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn one_body_larger_than_the_whole_budget_is_still_taken_alone() {
+        let budget = Budget::new(10);
+        let mut share = budget.share();
+        share.grow_to(50).unwrap();
+        assert_eq!(budget.held(), 50);
+    }
+}
