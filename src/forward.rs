@@ -4,5 +4,4 @@ pub mod backoff;
 pub mod breaker;
 pub mod lane;
 pub mod outcome;
-pub mod pace;
 pub mod settings;

@@ -9,6 +9,7 @@ pub mod id;
 pub mod ingest;
 pub mod key;
 pub mod net;
+pub mod pace;
 pub mod reader;
 pub mod request;
 pub mod secret;

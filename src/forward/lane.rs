@@ -13,8 +13,8 @@
 use std::time::Duration;
 
 use crate::forward::breaker::{Admits, Breaker, BreakerState, Epoch, Health};
-use crate::forward::pace::Pace;
 use crate::forward::settings::UpstreamSettings;
+use crate::pace::Pace;
 use crate::time::Monotonic;
 
 /// Attempts that have ended and wait for the store, at most.

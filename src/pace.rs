@@ -1,4 +1,5 @@
-//! [`Pace`]: how often attempts may start (`rate`, `burst`), as arithmetic on one point in time (P7).
+//! [`Pace`]: how often something may start (`rate`, `burst`), as arithmetic on one point in time. Lanes hold attempts to
+//! it (P7), sources their inbound `rate`.
 //!
 //! This is the generic cell rate algorithm (ITU-T I.371): the only state is when the next attempt is due if they were
 //! spread evenly. A start is allowed up to `burst - 1` intervals before that. It needs no timer and no refill, and
@@ -12,7 +13,7 @@ use crate::time::Monotonic;
 /// Timers fire up to a few milliseconds late; this much lateness is made up for, so that `1000/s` means 1000 a second.
 const TIMER_SLACK: Duration = Duration::from_millis(5);
 
-/// The pace of one upstream.
+/// How often something may start.
 #[derive(Clone, Debug)]
 pub struct Pace(Option<Limited>);
 
