@@ -1,5 +1,7 @@
 //! The admin listener: health, readiness, metrics and the JSON API.
 
+pub mod dto;
+
 use std::net::SocketAddr;
 
 use crate::secret::Secret;

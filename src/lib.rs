@@ -1,6 +1,7 @@
 #![doc = include_str!("ARCHITECTURE.md")]
 
 pub mod admin;
+pub mod cli;
 pub mod dedupe;
 pub mod diagnostic;
 pub mod forward;

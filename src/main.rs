@@ -1,3 +1,7 @@
 //! The `hooksluice` program.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    hooksluice::cli::main()
+}

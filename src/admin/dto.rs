@@ -1,0 +1,308 @@
+//! The JSON of the admin API, as the server writes it and the commands read it.
+//!
+//! Apart from the internal types on purpose: those may change, these are public interface. What the OpenAPI document
+//! says is checked against them by a test.
+
+use serde::{Deserialize, Serialize};
+
+/// `GET /api/v1/events`: newest first.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct EventPage {
+    /// The events of this page; may be empty although older ones match (then `next_cursor` is there).
+    pub events: Vec<EventSummary>,
+    /// Where to go on; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub next_cursor: Option<String>,
+}
+
+/// One event in a list.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct EventSummary {
+    /// The event's id.
+    pub id: String,
+    /// The source it came in by.
+    pub source: String,
+    /// RFC 3339, UTC.
+    pub received_at: String,
+    /// The provider's own id.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub delivery_id: Option<String>,
+    /// The provider's name for the kind of event.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub event_type: Option<String>,
+    /// Length of the body.
+    pub body_bytes: u64,
+    /// One for each upstream; empty while the event waits for admission.
+    pub dispatches: Vec<Dispatch>,
+}
+
+/// One event for one upstream.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Dispatch {
+    /// The upstream.
+    pub upstream: String,
+    /// `pending`, `leased`, `delivered`, `dead`, `discarded` or `held`.
+    pub state: String,
+    /// Attempts so far.
+    pub attempts: u32,
+    /// When the next attempt may start; only while pending.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub due_at: Option<String>,
+}
+
+/// `GET /api/v1/events/{id}`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct EventDetail {
+    /// What lists show.
+    pub summary: EventSummary,
+    /// Separates endpoints that share a source's path.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub scope: Option<String>,
+    /// Label of the secret that vouched for it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub secret_label: Option<String>,
+    /// Whether a signature was checked.
+    pub verified: bool,
+    /// As received.
+    pub method: String,
+    /// Path and query as received, with the values of credential parameters masked.
+    pub target: String,
+    /// `Host` as received.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub authority: Option<String>,
+    /// The client's address.
+    pub client: String,
+    /// Header lines in order; values of credentials are masked, bytes outside UTF-8 replaced.
+    pub headers: Vec<(String, String)>,
+    /// The exact bytes.
+    pub body_base64: String,
+    /// The body as text, where it is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub body_text: Option<String>,
+    /// Attempts, oldest first, at most the latest 100 of each dispatch.
+    pub attempts: Vec<Attempt>,
+}
+
+/// One outbound try.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Attempt {
+    /// The upstream.
+    pub upstream: String,
+    /// Its number, from 1.
+    pub number: u32,
+    /// RFC 3339, UTC.
+    pub started_at: String,
+    /// How long it took.
+    pub took_ms: u64,
+    /// `delivered`, `refused`, `not_sent` or `unknown`.
+    pub outcome: String,
+    /// The upstream's status, where there was an answer.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub status: Option<u16>,
+    /// What went wrong, where there was none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cause: Option<String>,
+    /// The start of the upstream's answer; bytes outside UTF-8 replaced.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub excerpt: String,
+}
+
+/// Which events; everything that is given must match. The query of `GET /api/v1/events` and a part of
+/// `POST /api/v1/events/replay`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Filter {
+    /// Of this source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Of this event type.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub event_type: Option<String>,
+    /// With this delivery id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivery_id: Option<String>,
+    /// With a dispatch in this state (at `upstream`, if given).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// With a dispatch for this upstream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<String>,
+    /// Received at or after this time (RFC 3339).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Received before this time (RFC 3339).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// At most so many (1 to 500; 50 unless told).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// `next_cursor` of the page before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
+/// Body of `POST /api/v1/events/{id}/replay`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Replay {
+    /// To this upstream; without it to those that the event went to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+}
+
+/// Body of `POST /api/v1/events/replay`: one page of matching events.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReplayMany {
+    /// Which events, and which page of them.
+    pub filter: Filter,
+    /// To this upstream; without it to those that each event went to (to the filter's, if it names one).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// Only count.
+    pub dry_run: bool,
+}
+
+/// Answer to a replay.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Replayed {
+    /// Events of this page that matched.
+    pub matched: u64,
+    /// Dispatches that are pending again (0 on a dry run).
+    pub dispatches: u64,
+    /// Where to go on; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub next_cursor: Option<String>,
+}
+
+/// Body of `POST /api/v1/events/{id}/discard`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Discard {
+    /// Only the dispatch for this upstream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<String>,
+}
+
+/// Answer to a discard.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Discarded {
+    /// Dispatches that are discarded now and were not before.
+    pub dispatches: u64,
+}
+
+/// `GET /api/v1/status`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Status {
+    /// The server's version.
+    pub version: String,
+    /// RFC 3339, UTC.
+    pub now: String,
+    /// Seconds since the start.
+    pub uptime_seconds: u64,
+    /// What `/readyz` says.
+    pub ready: bool,
+    /// Why not, if not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub not_ready: Option<String>,
+    /// The store.
+    pub store: StoreStatus,
+    /// By name.
+    pub sources: Vec<SourceStatus>,
+    /// By name.
+    pub upstreams: Vec<UpstreamStatus>,
+}
+
+/// The store in a status.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct StoreStatus {
+    /// Whether it takes events.
+    pub writable: bool,
+    /// Why not, if not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub problem: Option<String>,
+    /// Appended events that wait for admission.
+    pub unadmitted: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Bytes free on its file system.
+    pub free_bytes: u64,
+}
+
+/// One source in a status. Counts are since the start of the process.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct SourceStatus {
+    /// Its name.
+    pub name: String,
+    /// Requests that were appended.
+    pub accepted: u64,
+    /// Of those, or known before, duplicates.
+    pub duplicates: u64,
+    /// Duplicates with other bytes.
+    pub conflicts: u64,
+    /// Refused requests.
+    pub rejected: u64,
+    /// Refusals by reason; only those that occurred.
+    pub rejections: Vec<(String, u64)>,
+    /// Ended by a bound or a failure of ours.
+    pub failed: u64,
+    /// Its secrets, in the order of the configuration.
+    pub secrets: Vec<SecretStatus>,
+}
+
+/// One secret of a source.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct SecretStatus {
+    /// Its label, or `#` and its place.
+    pub label: String,
+    /// RFC 3339, UTC; absent if not since the start.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub last_used_at: Option<String>,
+}
+
+/// One upstream in a status.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct UpstreamStatus {
+    /// Its name.
+    pub name: String,
+    /// Dispatches that wait for their time.
+    pub pending: u64,
+    /// Dispatches that are being attempted, or handed out to be.
+    pub leased: u64,
+    /// Dispatches that are done and still kept.
+    pub delivered: u64,
+    /// Dispatches given up.
+    pub dead: u64,
+    /// Dispatches given up by a person.
+    pub discarded: u64,
+    /// Dispatches that wait for their upstream's return or for a person.
+    pub held: u64,
+    /// Age of the oldest undelivered dispatch; absent when there is none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub oldest_pending_seconds: Option<u64>,
+    /// Attempts that run now.
+    pub in_flight: u64,
+    /// Whether a person has paused it.
+    pub paused: bool,
+    /// Whether its breaker is open.
+    pub breaker_open: bool,
+    /// When an attempt was last settled; absent if not since the start.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub last_progress_at: Option<String>,
+}
+
+/// Every error of the API, with a status of 400 or more.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// The error.
+    pub error: ErrorDetail,
+}
+
+/// What went wrong.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct ErrorDetail {
+    /// A word for programs, such as `not_found`.
+    pub code: String,
+    /// A sentence for people.
+    pub message: String,
+}

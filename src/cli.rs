@@ -1,0 +1,137 @@
+//! The command line: one module per command, each with `Args` and `run(Args) -> anyhow::Result<ExitCode>`.
+//!
+//! Exit codes: 0 done and fine, 1 done and not fine (or failed), 2 the command line was wrong.
+
+pub mod client;
+pub mod events;
+pub mod health;
+pub mod output;
+pub mod status;
+pub mod tail;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Webhook receiver reverse proxy: verifies, stores durably, answers 200, forwards at the app's pace.
+#[derive(Debug, Parser)]
+#[command(name = "hooksluice", version, max_term_width = 100, propagate_version = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show sources, upstreams and their backlog, and what needs a person
+    Status(status::Args),
+    /// Exit 0 if the running server is ready, else 1
+    Health(health::Args),
+    /// Find, inspect, replay and discard stored events
+    Events(events::Args),
+    /// Follow events as they arrive
+    Tail(tail::Args),
+
+    /// Re-read the configuration of the running server
+    #[command(hide = true)]
+    Reload(Later),
+    /// Sources of the running server
+    #[command(hide = true)]
+    Sources(Later),
+    /// Pause and resume upstreams
+    #[command(hide = true)]
+    Upstreams(Later),
+    /// Prove an operator's own set-up
+    #[command(hide = true)]
+    Selftest(Later),
+    /// Back up and restore a store
+    #[command(hide = true)]
+    Store(Later),
+}
+
+/// A command of a later version: takes anything, does nothing, and says so.
+#[derive(Args, Debug)]
+pub struct Later {
+    /// Whatever was given.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    pub rest: Vec<OsString>,
+}
+
+/// Reads the command line, does what it says, and says what went wrong.
+pub fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(code) => code,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Does what the command line says.
+pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::Status(args) => status::run(args),
+        Command::Health(args) => health::run(args),
+        Command::Events(args) => events::run(args),
+        Command::Tail(args) => tail::run(args),
+        Command::Reload(_) => Ok(not_in_this_version("reload")),
+        Command::Sources(_) => Ok(not_in_this_version("sources")),
+        Command::Upstreams(_) => Ok(not_in_this_version("upstreams")),
+        Command::Selftest(_) => Ok(not_in_this_version("selftest")),
+        Command::Store(_) => Ok(not_in_this_version("store")),
+    }
+}
+
+/// Refuses a command that a later version will have.
+pub(crate) fn not_in_this_version(command: &str) -> ExitCode {
+    usage_error(&format!("`hooksluice {command}` is not in this version"))
+}
+
+/// The command line was wrong in a way that its grammar cannot say.
+pub(crate) fn usage_error(message: &str) -> ExitCode {
+    say(&format!("error: {message}"));
+    ExitCode::from(2)
+}
+
+/// `hooksluice … | head` closes our output early: the reader has what it wanted.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Says something to the person on standard error. When it is closed there is nobody to tell.
+pub(crate) fn say(message: &str) {
+    writeln!(io::stderr().lock(), "{}", output::printable_lines(message)).ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn commands_of_later_versions_are_refused_whatever_follows() {
+        for line in [
+            &["hooksluice", "reload"][..],
+            &["hooksluice", "upstreams", "pause", "app"],
+            &["hooksluice", "selftest", "-c", "x.toml"],
+        ] {
+            let cli = Cli::try_parse_from(line).unwrap();
+            let code = run(cli).unwrap();
+            assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::from(2)), "{line:?}");
+        }
+    }
+}

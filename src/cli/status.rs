@@ -1,0 +1,256 @@
+//! `hooksluice status`: sources, upstreams and their backlog, and what needs a person.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::client::{AdminArgs, AdminClient, block_on};
+use super::output;
+use crate::admin::dto::{SourceStatus, Status, UpstreamStatus};
+
+/// Older than this, a backlog is worth a look even though nothing is dead.
+const OLD_BACKLOG: Duration = Duration::from_secs(300);
+
+/// The command's arguments.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Asks the running server and prints what it says.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    block_on(async {
+        let client = AdminClient::new(&args.admin)?;
+        let status: Status = client.get("/api/v1/status").await?;
+        if args.json {
+            output::print_json(&status)?;
+        } else {
+            output::print(&shown(&status))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn shown(status: &Status) -> String {
+    let mut out = format!(
+        "hooksluice {}, up {}, {}\n",
+        output::printable(&status.version),
+        output::age(Duration::from_secs(status.uptime_seconds)),
+        match &status.not_ready {
+            None => "ready".to_owned(),
+            Some(why) => format!("NOT READY: {}", output::printable(why)),
+        }
+    );
+    out.push_str(&format!(
+        "store: {} used, {} free, {} waiting for admission\n\n",
+        output::size(status.store.bytes),
+        output::size(status.store.free_bytes),
+        status.store.unadmitted
+    ));
+    out.push_str(&sources(&status.sources));
+    out.push('\n');
+    out.push_str(&upstreams(&status.upstreams));
+    let advice = advice(status);
+    if !advice.is_empty() {
+        out.push_str("\nneeds a person:\n");
+        for line in advice {
+            out.push_str(&format!("  {line}\n"));
+        }
+    }
+    out
+}
+
+fn sources(sources: &[SourceStatus]) -> String {
+    let mut table = output::table(&[
+        "SOURCE",
+        "ACCEPTED",
+        "DUPLICATES",
+        "REJECTED",
+        "FAILED",
+        "SECRET LAST USED",
+    ]);
+    for source in sources {
+        let secrets: Vec<String> = source
+            .secrets
+            .iter()
+            .map(|secret| {
+                let used = secret.last_used_at.as_deref().unwrap_or("not since the start");
+                format!("{}: {}", output::printable(&secret.label), output::printable(used))
+            })
+            .collect();
+        table.add_row([
+            output::printable(&source.name),
+            source.accepted.to_string(),
+            source.duplicates.to_string(),
+            source.rejected.to_string(),
+            source.failed.to_string(),
+            secrets.join(", "),
+        ]);
+    }
+    output::lines(&table)
+}
+
+fn upstreams(upstreams: &[UpstreamStatus]) -> String {
+    let mut table = output::table(&[
+        "UPSTREAM",
+        "PENDING",
+        "LEASED",
+        "DELIVERED",
+        "DEAD",
+        "HELD",
+        "OLDEST",
+        "STATE",
+    ]);
+    for upstream in upstreams {
+        let state = match (upstream.paused, upstream.breaker_open) {
+            (true, _) => "paused",
+            (false, true) => "breaker open",
+            (false, false) => "going",
+        };
+        table.add_row([
+            output::printable(&upstream.name),
+            upstream.pending.to_string(),
+            upstream.leased.to_string(),
+            upstream.delivered.to_string(),
+            upstream.dead.to_string(),
+            upstream.held.to_string(),
+            upstream
+                .oldest_pending_seconds
+                .map_or_else(|| "-".to_owned(), |s| output::age(Duration::from_secs(s))),
+            state.to_owned(),
+        ]);
+    }
+    output::lines(&table)
+}
+
+/// What a person should look at or do, the most urgent first.
+fn advice(status: &Status) -> Vec<String> {
+    let mut out = Vec::new();
+    if !status.store.writable {
+        let problem = status.store.problem.as_deref().unwrap_or("no reason known");
+        out.push(format!(
+            "the store takes no events (senders get 503 and will retry): {}",
+            output::printable(problem)
+        ));
+    }
+    for upstream in &status.upstreams {
+        let name = output::printable(&upstream.name);
+        if upstream.dead > 0 {
+            out.push(format!(
+                "{name}: {} dead. Look: hooksluice events list --state dead --upstream {name}. Once it works again: \
+                 hooksluice events replay --state dead --upstream {name}",
+                upstream.dead
+            ));
+        }
+        if upstream.held > 0 {
+            out.push(format!(
+                "{name}: {} held, because it is not in the configuration or their content came under another id. \
+                 Send: hooksluice events replay --state held --upstream {name} --to UPSTREAM",
+                upstream.held
+            ));
+        }
+        let old = upstream.oldest_pending_seconds.map(Duration::from_secs);
+        if upstream.paused {
+            out.push(format!("{name}: paused, {} wait", upstream.pending));
+        } else if let Some(old) = old.filter(|old| *old >= OLD_BACKLOG) {
+            let progress = match &upstream.last_progress_at {
+                Some(at) => format!("last attempt ended {}", output::printable(at)),
+                None => "no attempt has ended since the start".to_owned(),
+            };
+            out.push(format!(
+                "{name}: the oldest of {} has waited {}; {progress}. Is it up and fast enough?",
+                upstream.pending + upstream.leased,
+                output::age(old)
+            ));
+        }
+    }
+    for source in &status.sources {
+        let name = output::printable(&source.name);
+        let mut reasons: Vec<&(String, u64)> = source.rejections.iter().collect();
+        reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        if source.rejected > 0 && source.accepted == 0 && source.duplicates == 0 {
+            let reason = reasons.first().map_or("wrong method", |(reason, _)| reason);
+            out.push(format!(
+                "{name}: every request so far was refused ({} times), mostly {}",
+                source.rejected,
+                output::printable(reason)
+            ));
+        }
+        if source.conflicts.saturating_mul(100) > source.duplicates {
+            out.push(format!(
+                "{name}: {} of {} duplicates had other bytes than their event: is its dedupe rule too coarse?",
+                source.conflicts, source.duplicates
+            ));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status() -> Status {
+        Status {
+            version: "0.1.0".into(),
+            ready: true,
+            store: crate::admin::dto::StoreStatus {
+                writable: true,
+                ..Default::default()
+            },
+            sources: vec![SourceStatus {
+                name: "stripe".into(),
+                accepted: 10,
+                ..Default::default()
+            }],
+            upstreams: vec![UpstreamStatus {
+                name: "app".into(),
+                delivered: 10,
+                ..Default::default()
+            }],
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_healthy_server_needs_nobody() {
+        assert_eq!(advice(&status()), Vec::<String>::new());
+        assert!(!shown(&status()).contains("needs a person"));
+    }
+
+    #[test]
+    fn dead_dispatches_come_with_the_command_that_replays_them() {
+        let mut status = status();
+        status.upstreams[0].dead = 2;
+        let shown = shown(&status);
+        assert!(
+            shown.contains("hooksluice events replay --state dead --upstream app"),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn a_lane_without_progress_is_named() {
+        let mut status = status();
+        status.upstreams[0].pending = 7;
+        status.upstreams[0].oldest_pending_seconds = Some(3_600);
+        let advice = advice(&status);
+        assert!(advice[0].contains("waited 1h 0m"), "{advice:?}");
+    }
+
+    #[test]
+    fn a_source_that_refuses_everything_is_named_with_its_reason() {
+        let mut status = status();
+        status.sources[0] = SourceStatus {
+            name: "stripe".into(),
+            rejected: 4,
+            rejections: vec![("stale".into(), 1), ("wrong_signature".into(), 3)],
+            ..Default::default()
+        };
+        let advice = advice(&status);
+        assert!(advice[0].contains("wrong_signature"), "{advice:?}");
+    }
+}
