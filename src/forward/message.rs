@@ -1,0 +1,384 @@
+//! The message of an attempt: the stored request with what DESIGN section 4 adds and replaces, and nothing else (P4).
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::uri::PathAndQuery;
+use http::{Request, Uri};
+use http_body_util::Full;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+use crate::store::model::LeasedDispatch;
+
+/// The body of an attempt: the stored bytes, shared, not copied.
+pub type Body = Full<Bytes>;
+
+const EVENT_ID: HeaderName = HeaderName::from_static("hooksluice-event-id");
+const SOURCE: HeaderName = HeaderName::from_static("hooksluice-source");
+const DELIVERY_ID: HeaderName = HeaderName::from_static("hooksluice-delivery-id");
+const ATTEMPT: HeaderName = HeaderName::from_static("hooksluice-attempt");
+const RECEIVED_AT: HeaderName = HeaderName::from_static("hooksluice-received-at");
+const SCOPE: HeaderName = HeaderName::from_static("hooksluice-scope");
+const REPLAY: HeaderName = HeaderName::from_static("hooksluice-replay");
+const VERIFIED: HeaderName = HeaderName::from_static("hooksluice-verified");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// What a header value that we make cannot carry as it is. `%` too, so that it can be decoded again.
+const NOT_IN_A_VALUE: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
+
+/// What the configuration says about messages to an upstream.
+#[derive(Clone, Debug)]
+pub struct Envelope {
+    host: HeaderValue,
+    preserve_host: bool,
+}
+
+impl Envelope {
+    /// For the upstream at `origin`, of which only host and port are used.
+    pub fn new(origin: &Uri, preserve_host: bool) -> Self {
+        let host = origin.host().unwrap_or_default();
+        let host = match origin.port_u16() {
+            Some(port) if Some(port) != default_port(origin) => format!("{host}:{port}"),
+            _ => host.to_owned(),
+        };
+        Self {
+            host: value(&host),
+            preserve_host,
+        }
+    }
+
+    /// The request to send for `dispatch`. `target` replaces the received path and query (`forward_path`); `signature`
+    /// replaces headers of the same names.
+    ///
+    /// Method, target, body and each header's values, with their number and order, are the stored ones. The target is
+    /// never joined to a URL, so it cannot change where the request goes.
+    pub fn request(
+        &self,
+        dispatch: &LeasedDispatch,
+        target: Option<&PathAndQuery>,
+        signature: Vec<(HeaderName, HeaderValue)>,
+    ) -> Request<Body> {
+        let event = &dispatch.event;
+        let mut headers = event.headers.clone();
+        headers.reserve(12);
+
+        let host = match &event.authority {
+            Some(authority) if self.preserve_host => value(authority),
+            _ => self.host.clone(),
+        };
+        headers.insert(header::HOST, host);
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(event.body.len()));
+        headers.remove(header::TRANSFER_ENCODING);
+        forwarded(&mut headers, event.client, event.authority.as_deref());
+
+        for (name, value) in signature {
+            headers.insert(name, value);
+        }
+
+        headers.insert(EVENT_ID, value(&event.id.to_string()));
+        headers.insert(SOURCE, value(event.source.as_str()));
+        headers.insert(ATTEMPT, HeaderValue::from(dispatch.attempt));
+        headers.insert(RECEIVED_AT, value(&event.received_at.to_string()));
+        if let Some(id) = &event.delivery_id {
+            headers.insert(DELIVERY_ID, value(id));
+        }
+        if let Some(scope) = &event.scope {
+            headers.insert(SCOPE, value(scope));
+        }
+        if dispatch.replay {
+            headers.insert(REPLAY, HeaderValue::from_static("true"));
+        }
+        if !event.verified {
+            headers.insert(VERIFIED, HeaderValue::from_static("false"));
+        }
+
+        let mut request = Request::new(Full::new(event.body.clone()));
+        *request.method_mut() = event.method.clone();
+        *request.uri_mut() = Uri::from(target.unwrap_or(&event.target).clone());
+        *request.headers_mut() = headers;
+        request
+    }
+}
+
+/// `X-Forwarded-For`, `-Proto` and `-Host`. What is stored came from a trusted proxy: ingest removes it from others.
+fn forwarded(headers: &mut HeaderMap, client: IpAddr, authority: Option<&str>) {
+    let client = client.to_string();
+    let mut addresses = String::new();
+    for line in headers.get_all(FORWARDED_FOR) {
+        // Opaque octets cannot be an address; a proxy that we trust does not send them.
+        if let Ok(line) = line.to_str() {
+            let _infallible = write!(addresses, "{line}, ");
+        }
+    }
+    let known = addresses.split(',').any(|address| address.trim() == client);
+    if known {
+        addresses.truncate(addresses.len() - 2);
+    } else {
+        addresses.push_str(&client);
+    }
+    // One line, even if there were several: apps that read only one must not read less than all (case FW-04).
+    headers.insert(FORWARDED_FOR, value_of_list(&addresses));
+
+    if !headers.contains_key(FORWARDED_PROTO) {
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
+    }
+    if let Some(authority) = authority
+        && !headers.contains_key(FORWARDED_HOST)
+    {
+        headers.insert(FORWARDED_HOST, value(authority));
+    }
+}
+
+fn value_of_list(addresses: &str) -> HeaderValue {
+    HeaderValue::from_str(addresses).unwrap_or_else(|_not_a_value| value(addresses))
+}
+
+/// The text as a header value: as it is when it is visible ASCII with single characters between that arrive
+/// unchanged, else percent-encoded.
+fn value(text: &str) -> HeaderValue {
+    let plain = text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic())
+        && !text.starts_with(' ')
+        && !text.ends_with(' ');
+    let found = if plain {
+        HeaderValue::from_str(text)
+    } else {
+        HeaderValue::try_from(utf8_percent_encode(text, NOT_IN_A_VALUE).to_string())
+    };
+    // Visible ASCII is always a value.
+    found.unwrap_or_else(|_impossible| HeaderValue::from_static(""))
+}
+
+fn default_port(origin: &Uri) -> Option<u16> {
+    match origin.scheme_str() {
+        Some("http") => Some(80),
+        Some("https") => Some(443),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use http::Method;
+
+    use super::*;
+    use crate::id::{EventId, LeaseToken, Position, SourceName, UpstreamName};
+    use crate::store::model::StoredEvent;
+    use crate::time::Timestamp;
+
+    fn dispatch(change: impl FnOnce(&mut StoredEvent)) -> LeasedDispatch {
+        let received_at = Timestamp::from_millis(1_700_000_000_123);
+        let mut event = StoredEvent {
+            id: EventId::embedded(received_at, Position::new(7).unwrap(), 1),
+            source: SourceName::new("stripe"),
+            scope: None,
+            secret_label: None,
+            delivery_id: Some("evt_1".to_owned()),
+            event_type: None,
+            verified: true,
+            received_at,
+            method: Method::POST,
+            target: PathAndQuery::from_static("/webhooks/stripe?a=%2f&b"),
+            authority: Some("hooks.example.test".to_owned()),
+            client: IpAddr::from([203, 0, 113, 9]),
+            headers: HeaderMap::new(),
+            body: Bytes::from_static(b"\xff\x00{}"),
+        };
+        change(&mut event);
+        LeasedDispatch {
+            event: Arc::new(event),
+            upstream: UpstreamName::new("app"),
+            attempt: 3,
+            replay: false,
+            clock_started_at: received_at,
+            clock_stopped_before: Duration::ZERO,
+            attempts_on_clock: 3,
+            token: LeaseToken::new(1),
+            give_back: None,
+        }
+    }
+
+    fn envelope() -> Envelope {
+        Envelope::new(&Uri::from_static("http://127.0.0.1:9000"), false)
+    }
+
+    fn send(change: impl FnOnce(&mut StoredEvent)) -> Request<Body> {
+        envelope().request(&dispatch(change), None, Vec::new())
+    }
+
+    fn lines(request: &Request<Body>, name: &str) -> Vec<String> {
+        let values = request.headers().get_all(name).iter();
+        values
+            .map(|value| String::from_utf8(value.as_bytes().to_vec()).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn the_stored_headers_go_on_with_their_bytes_number_and_order() {
+        let request = send(|event| {
+            for value in [b"\xd1\x82".as_slice(), b"", b"\xff", b"a"] {
+                event.headers.append("x-note", HeaderValue::from_bytes(value).unwrap());
+            }
+            event.headers.append("accept", HeaderValue::from_static("*/*"));
+        });
+        let notes: Vec<_> = request
+            .headers()
+            .get_all("x-note")
+            .iter()
+            .map(HeaderValue::as_bytes)
+            .collect();
+        assert_eq!(notes, [b"\xd1\x82".as_slice(), b"", b"\xff", b"a"]);
+        assert_eq!(lines(&request, "accept"), ["*/*"]);
+    }
+
+    #[test]
+    fn our_headers_are_added() {
+        let request = send(|_| {});
+        for (name, expected) in [
+            ("hooksluice-event-id", "018bcfe5-687b-7000-8001-000000000007"),
+            ("hooksluice-source", "stripe"),
+            ("hooksluice-delivery-id", "evt_1"),
+            ("hooksluice-attempt", "3"),
+            ("hooksluice-received-at", "2023-11-14T22:13:20.123Z"),
+            ("content-length", "4"),
+            ("host", "127.0.0.1:9000"),
+            ("x-forwarded-for", "203.0.113.9"),
+            ("x-forwarded-proto", "http"),
+            ("x-forwarded-host", "hooks.example.test"),
+        ] {
+            assert_eq!(lines(&request, name), [expected], "{name}");
+        }
+        for name in ["hooksluice-scope", "hooksluice-replay", "hooksluice-verified"] {
+            assert!(lines(&request, name).is_empty(), "{name}");
+        }
+        assert_eq!(request.uri(), "/webhooks/stripe?a=%2f&b");
+    }
+
+    #[test]
+    fn a_replay_a_scope_and_an_unverified_event_are_marked() {
+        let mut dispatch = dispatch(|event| {
+            event.scope = Some("connect".to_owned());
+            event.verified = false;
+        });
+        dispatch.replay = true;
+        let request = envelope().request(&dispatch, None, Vec::new());
+        assert_eq!(lines(&request, "hooksluice-scope"), ["connect"]);
+        assert_eq!(lines(&request, "hooksluice-verified"), ["false"]);
+        assert_eq!(lines(&request, "hooksluice-replay"), ["true"]);
+    }
+
+    #[test]
+    fn a_delivery_id_that_is_no_header_value_is_percent_encoded() {
+        for (id, expected) in [
+            ("evt 1", "evt 1"),
+            ("50%", "50%"),
+            ("a\r\nX-Evil: 1", "a%0D%0AX-Evil:%201"),
+            ("\u{442} 50%", "%D1%82%2050%25"),
+            (" a", "%20a"),
+            ("a ", "a%20"),
+            ("a\tb", "a%09b"),
+        ] {
+            let request = send(|event| event.delivery_id = Some(id.to_owned()));
+            assert_eq!(lines(&request, "hooksluice-delivery-id"), [expected], "{id:?}");
+        }
+    }
+
+    #[test]
+    fn there_is_exactly_one_content_length_and_it_is_ours() {
+        let request = send(|event| {
+            event.headers.append("content-length", HeaderValue::from_static("9"));
+            event.headers.append("content-length", HeaderValue::from_static("10"));
+            event
+                .headers
+                .append("transfer-encoding", HeaderValue::from_static("chunked"));
+            event.body = Bytes::new();
+        });
+        assert_eq!(lines(&request, "content-length"), ["0"]);
+        assert!(lines(&request, "transfer-encoding").is_empty());
+    }
+
+    #[test]
+    fn the_client_is_appended_to_what_a_trusted_proxy_said_in_one_line() {
+        for (stored, expected) in [
+            (vec![], "203.0.113.9"),
+            (vec!["198.51.100.1"], "198.51.100.1, 203.0.113.9"),
+            (
+                vec!["198.51.100.1, 10.0.0.1", "10.0.0.2"],
+                "198.51.100.1, 10.0.0.1, 10.0.0.2, 203.0.113.9",
+            ),
+            (vec!["203.0.113.9, 10.0.0.1"], "203.0.113.9, 10.0.0.1"),
+        ] {
+            let request = send(|event| {
+                for line in &stored {
+                    event
+                        .headers
+                        .append("x-forwarded-for", HeaderValue::from_str(line).unwrap());
+                }
+                event
+                    .headers
+                    .append("x-forwarded-proto", HeaderValue::from_static("https"));
+                event
+                    .headers
+                    .append("x-forwarded-host", HeaderValue::from_static("public.test"));
+            });
+            assert_eq!(lines(&request, "x-forwarded-for"), [expected]);
+            assert_eq!(lines(&request, "x-forwarded-proto"), ["https"]);
+            assert_eq!(lines(&request, "x-forwarded-host"), ["public.test"]);
+        }
+    }
+
+    #[test]
+    fn host_is_the_upstreams_unless_preserved() {
+        let stored = |event: &mut StoredEvent| {
+            event
+                .headers
+                .insert("host", HeaderValue::from_static("hooks.example.test"));
+        };
+        for (origin, preserve, expected) in [
+            ("http://127.0.0.1:9000", false, "127.0.0.1:9000"),
+            ("http://app:80", false, "app"),
+            ("http://app", false, "app"),
+            ("http://user:pass@app:81", false, "app:81"),
+            ("http://[::1]:3000", false, "[::1]:3000"),
+            ("http://127.0.0.1:9000", true, "hooks.example.test"),
+        ] {
+            let envelope = Envelope::new(&origin.parse().unwrap(), preserve);
+            let request = envelope.request(&dispatch(stored), None, Vec::new());
+            assert_eq!(lines(&request, "host"), [expected], "{origin}");
+        }
+    }
+
+    #[test]
+    fn no_target_changes_where_the_request_goes() {
+        for target in [
+            "//evil.test/x",
+            "/http://evil.test/x",
+            "/@evil.test",
+            "/a/../b",
+            "/?http://evil.test",
+        ] {
+            let request = send(|event| event.target = target.parse().unwrap());
+            assert_eq!(request.uri().authority(), None, "{target}");
+            assert_eq!(request.uri().path_and_query().map(PathAndQuery::as_str), Some(target));
+        }
+    }
+
+    #[test]
+    fn forward_path_and_fresh_signatures_replace_the_received_ones() {
+        let dispatch = dispatch(|event| {
+            event.headers.append("x-sig", HeaderValue::from_static("old"));
+            event.headers.append("x-sig", HeaderValue::from_static("older"));
+        });
+        let fresh = vec![(HeaderName::from_static("x-sig"), HeaderValue::from_static("new"))];
+        let target = PathAndQuery::from_static("/hooks");
+        let request = envelope().request(&dispatch, Some(&target), fresh);
+        assert_eq!(lines(&request, "x-sig"), ["new"]);
+        assert_eq!(request.uri(), "/hooks");
+    }
+}
