@@ -16,6 +16,16 @@ pub enum Severity {
     Warning,
 }
 
+impl Severity {
+    /// The word that reports use.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
 /// One problem: where, what, and how to mend it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
@@ -96,6 +106,15 @@ impl Diagnostics {
         self.0.is_empty()
     }
 
+    /// The same problems where there is no text to point into (a command line).
+    #[must_use]
+    pub fn without_places(mut self) -> Self {
+        for diagnostic in &mut self.0 {
+            diagnostic.span = None;
+        }
+        self
+    }
+
     /// All of them, in the order found.
     pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.0.iter()
@@ -160,11 +179,7 @@ fn floor_char_boundary(text: &str, offset: usize) -> usize {
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for diagnostic in &self.0 {
-            let severity = match diagnostic.severity {
-                Severity::Error => "error",
-                Severity::Warning => "warning",
-            };
-            write!(f, "{severity}: {}", diagnostic.message)?;
+            write!(f, "{}: {}", diagnostic.severity.as_str(), diagnostic.message)?;
             if !diagnostic.label.is_empty() {
                 write!(f, ": {}", diagnostic.label)?;
             }

@@ -23,6 +23,17 @@ pub enum Part {
     Body,
 }
 
+impl Part {
+    /// The word that configurations and records use.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Id => "id",
+            Self::Type => "type",
+            Self::Body => "body",
+        }
+    }
+}
+
 /// What to do when the rule asks for an id and the request has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdMissing {

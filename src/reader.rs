@@ -238,62 +238,74 @@ impl<'t> Section<'t> {
 
     /// Takes a list of tables.
     pub fn sections(&mut self, key: &'static str, problems: &mut Diagnostics) -> Option<Vec<Section<'t>>> {
+        let items = self.items(key, "a list of tables", problems)?;
+        Some(sections(items.value, problems))
+    }
+
+    /// Takes a list of values of any type; `want` says what the list should be.
+    pub fn items(&mut self, key: &'static str, want: &str, problems: &mut Diagnostics) -> Option<At<Vec<Item<'t>>>> {
         let found = self.value(key)?;
         let Some(array) = found.value.as_array() else {
-            return self.wrong_type(key, &found, "a list of tables", problems);
+            return self.wrong_type(key, &found, want, problems);
         };
-        let mut out = Vec::new();
-        for (index, item) in array.iter().enumerate() {
-            match item.get_ref().as_table() {
-                Some(table) => out.push(Section {
-                    table,
-                    span: item.span(),
-                    path: format!("{}[{index}]", self.full(key)),
-                    known: BTreeMap::new(),
-                }),
-                None => problems.error(
-                    item.span(),
-                    format!("bad value in `{}`", self.full(key)),
-                    format!("expected a table, found {}", article(item.get_ref().type_str())),
-                    None,
-                ),
-            }
-        }
-        Some(out)
+        let items = array.iter().enumerate().map(|(index, item)| Item {
+            path: format!("{}[{index}]", self.full(key)),
+            value: item.get_ref(),
+            span: item.span(),
+        });
+        Some(At {
+            value: items.collect(),
+            span: found.span,
+        })
     }
 
     /// Takes a table whose keys are names given by the user, such as `[sources.NAME]`: each name with its table.
     pub fn named(&mut self, key: &'static str, problems: &mut Diagnostics) -> Vec<(At<String>, Section<'t>)> {
-        let Some(found) = self.value(key) else {
-            return Vec::new();
-        };
-        let Some(table) = found.value.as_table() else {
-            self.wrong_type::<()>(key, &found, "a table of tables", problems);
-            return Vec::new();
-        };
         let mut out = Vec::new();
-        for (name, value) in table.iter() {
-            match value.get_ref().as_table() {
-                Some(inner) => out.push((
-                    At {
-                        value: name.get_ref().to_string(),
-                        span: name.span(),
-                    },
-                    Section {
-                        table: inner,
-                        span: value.span(),
-                        path: format!("{}.{}", self.full(key), name.get_ref()),
-                        known: BTreeMap::new(),
-                    },
-                )),
+        for (name, item) in self.entries(key, "a table of tables", problems) {
+            match item.section() {
+                Some(section) => out.push((name, section)),
                 None => problems.error(
-                    value.span(),
-                    format!("`{}.{}` must be a table", self.full(key), name.get_ref()),
-                    format!("found {}", article(value.get_ref().type_str())),
+                    item.span,
+                    format!("`{}` must be a table", item.path),
+                    format!("found {}", article(item.value.type_str())),
                     None,
                 ),
             }
         }
+        out
+    }
+
+    /// Takes a table whose keys are names given by the user and whose values may have any type, in the order of the
+    /// file; `want` says what the table should be.
+    pub fn entries(
+        &mut self,
+        key: &'static str,
+        want: &str,
+        problems: &mut Diagnostics,
+    ) -> Vec<(At<String>, Item<'t>)> {
+        let Some(found) = self.value(key) else {
+            return Vec::new();
+        };
+        let Some(table) = found.value.as_table() else {
+            self.wrong_type::<()>(key, &found, want, problems);
+            return Vec::new();
+        };
+        let mut out: Vec<_> = table
+            .iter()
+            .map(|(name, value)| {
+                let item = Item {
+                    path: format!("{}.{}", self.full(key), name.get_ref()),
+                    value: value.get_ref(),
+                    span: value.span(),
+                };
+                let name = At {
+                    value: name.get_ref().to_string(),
+                    span: name.span(),
+                };
+                (name, item)
+            })
+            .collect();
         // A map of names has no order of its own; the file's order is what people expect to see.
         out.sort_by_key(|(name, _)| name.span.start);
         out
@@ -363,6 +375,45 @@ impl<'t> Section<'t> {
         );
         None
     }
+}
+
+/// One value of a list, or of a table whose keys are the user's.
+#[derive(Debug)]
+pub struct Item<'t> {
+    /// Its dotted path.
+    pub path: String,
+    /// The value.
+    pub value: &'t DeValue<'t>,
+    /// Where it stands.
+    pub span: Range<usize>,
+}
+
+impl<'t> Item<'t> {
+    /// The value as a table to be read, if it is one.
+    pub fn section(&self) -> Option<Section<'t>> {
+        Some(Section {
+            table: self.value.as_table()?,
+            span: self.span.clone(),
+            path: self.path.clone(),
+            known: BTreeMap::new(),
+        })
+    }
+}
+
+fn sections<'t>(items: Vec<Item<'t>>, problems: &mut Diagnostics) -> Vec<Section<'t>> {
+    let mut out = Vec::new();
+    for item in items {
+        match item.section() {
+            Some(section) => out.push(section),
+            None => problems.error(
+                item.span,
+                format!("bad value for `{}`", item.path),
+                format!("expected a table, found {}", article(item.value.type_str())),
+                None,
+            ),
+        }
+    }
+    out
 }
 
 fn article(type_name: &str) -> String {
@@ -451,6 +502,35 @@ pub fn parse_rate(text: &str) -> Result<Rate, String> {
     })
 }
 
+/// Writes a duration the way [`parse_duration`] reads it, in the largest unit that is exact.
+pub fn show_duration(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s")]
+        .into_iter()
+        .find(|(unit, _)| millis > 0 && millis % unit == 0)
+        .map_or_else(
+            || {
+                if millis == 0 {
+                    "0s".to_owned()
+                } else {
+                    format!("{millis}ms")
+                }
+            },
+            |(unit, name)| format!("{}{name}", millis / unit),
+        )
+}
+
+/// Writes a size the way [`parse_size`] reads it, in the largest unit that is exact.
+pub fn show_size(bytes: u64) -> String {
+    [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")]
+        .into_iter()
+        .find(|(shift, _)| bytes > 0 && bytes % (1 << shift) == 0)
+        .map_or_else(
+            || format!("{bytes}B"),
+            |(shift, name)| format!("{}{name}", bytes >> shift),
+        )
+}
+
 fn split_unit(text: &str) -> Option<(u64, &str)> {
     let text = text.trim();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -507,6 +587,16 @@ mod tests {
             .map(|(n, _)| n.value)
             .collect();
         assert_eq!(names, ["b", "a"]);
+    }
+
+    #[test]
+    fn durations_and_sizes_are_shown_as_they_are_written() {
+        for text in ["0s", "1ms", "1500ms", "30s", "90s", "5m", "24m", "3h", "7d"] {
+            assert_eq!(show_duration(parse_duration(text).unwrap()), text);
+        }
+        for text in ["0B", "1B", "1025B", "32KiB", "5MiB", "20GiB", "1TiB"] {
+            assert_eq!(show_size(parse_size(text).unwrap()), text);
+        }
     }
 
     #[test]
