@@ -1,4 +1,5 @@
 //! The durable store: append, admit, lease, settle.
 
 pub mod model;
+pub mod query;
 pub mod settings;
