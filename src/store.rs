@@ -1,5 +1,4 @@
 //! The durable store: append, admit, lease, settle.
 
 pub mod model;
-pub mod query;
 pub mod settings;
