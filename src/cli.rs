@@ -3,6 +3,7 @@
 //! Exit codes: 0 done and fine, 1 done and not fine (or failed), 2 the command line was wrong.
 
 pub mod client;
+pub mod demo;
 pub mod events;
 pub mod health;
 pub mod output;
@@ -27,6 +28,8 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Play the whole story: a real server, a sample upstream and a sender in this terminal
+    Demo(demo::Args),
     /// Show sources, upstreams and their backlog, and what needs a person
     Status(status::Args),
     /// Exit 0 if the running server is ready, else 1
@@ -76,6 +79,7 @@ pub fn main() -> ExitCode {
 /// Does what the command line says.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
+        Command::Demo(args) => demo::run(args),
         Command::Status(args) => status::run(args),
         Command::Health(args) => health::run(args),
         Command::Events(args) => events::run(args),

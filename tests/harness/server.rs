@@ -1,0 +1,356 @@
+//! The built program as a child process, with its configuration, its store and its log.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::client::{self, Connection, Request, Response};
+use super::{Upstream, eventually, sign};
+
+/// What a server is started with. Its directory outlives the server, so that it can be started again on its store.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    directory: TempDir,
+    listen: SocketAddr,
+    admin: SocketAddr,
+    /// Tables before `[upstreams.app]`.
+    before: String,
+    upstream: String,
+    /// `[sources.…]` and `[providers.…]`.
+    after: String,
+    environment: Vec<(String, String)>,
+    allowed: Vec<String>,
+}
+
+impl Setup {
+    /// One upstream `app`, no sources yet.
+    pub(crate) fn new(upstream: &Upstream) -> Self {
+        Self::for_address(upstream.address())
+    }
+
+    pub(crate) fn for_address(upstream: SocketAddr) -> Self {
+        Self {
+            // Beside the build, not in /tmp, which may be a file system in memory.
+            directory: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
+            listen: free_address(),
+            admin: free_address(),
+            before: String::new(),
+            upstream: format!("[upstreams.app]\nurl = \"http://{upstream}\"\n"),
+            after: String::new(),
+            environment: Vec::new(),
+            allowed: Vec::new(),
+        }
+    }
+
+    /// Lines for `[upstreams.app]`.
+    pub(crate) fn upstream(mut self, lines: &str) -> Self {
+        writeln!(self.upstream, "{lines}").unwrap();
+        self
+    }
+
+    /// Whole tables other than `[admin]`, `[store.sqlite]` and `[upstreams.app]`.
+    pub(crate) fn tables(mut self, toml: &str) -> Self {
+        writeln!(self.before, "{toml}").unwrap();
+        self
+    }
+
+    /// `[sources.NAME]` at `/hooks/NAME` with this secret, handed over in the environment, and further `lines`.
+    pub(crate) fn source(mut self, name: &str, provider: &str, secret: &str, lines: &str) -> Self {
+        let variable = self.environment_variable(secret);
+        write!(
+            self.after,
+            "[sources.{name}]\npath = \"/hooks/{name}\"\nprovider = \"{provider}\"\nupstreams = [\"app\"]\n\
+             secrets = [{{ env = \"{variable}\" }}]\n{lines}\n",
+        )
+        .unwrap();
+        self
+    }
+
+    /// A source of the plain `hmac` preset, called `plain`.
+    pub(crate) fn plain(self) -> Self {
+        self.source("plain", "hmac", sign::SECRET, "")
+    }
+
+    pub(crate) fn github(self) -> Self {
+        self.source("github", "github", sign::SECRET, "")
+    }
+
+    pub(crate) fn stripe(self) -> Self {
+        self.source("stripe", "stripe", sign::STRIPE_SECRET, "")
+    }
+
+    pub(crate) fn standard(self) -> Self {
+        self.source("standard", "standard-webhooks", sign::STANDARD_SECRET, "")
+    }
+
+    /// Any table after `[upstreams.app]`.
+    pub(crate) fn table_after(mut self, toml: &str) -> Self {
+        writeln!(self.after, "{toml}").unwrap();
+        self
+    }
+
+    /// Puts `secret` into a new environment variable and returns its name.
+    pub(crate) fn environment_variable(&mut self, secret: &str) -> String {
+        let name = format!("TEST_SECRET_{}", self.environment.len());
+        self.environment.push((name.clone(), secret.to_owned()));
+        name
+    }
+
+    /// A WARN or ERROR line of the log that contains `part` is expected; any other fails the test.
+    pub(crate) fn allow_log(mut self, part: &str) -> Self {
+        self.allowed.push(part.to_owned());
+        self
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn store(&self) -> PathBuf {
+        self.directory().join("store")
+    }
+
+    pub(crate) fn text(&self) -> String {
+        format!(
+            "listen = \"{}\"\n[admin]\nlisten = \"{}\"\n[store.sqlite]\npath = \"{}\"\n{}\n{}\n{}",
+            self.listen,
+            self.admin,
+            self.store().display(),
+            self.before,
+            self.upstream,
+            self.after
+        )
+    }
+
+    /// The command that starts the server, for tests that wrap it.
+    pub(crate) fn command(&self) -> Command {
+        let config = self.write_config();
+        let mut command = program();
+        command.args(["serve", "-c"]).arg(config);
+        self.set_environment(&mut command);
+        command
+    }
+
+    pub(crate) fn write_config(&self) -> PathBuf {
+        let path = self.directory().join("hooksluice.toml");
+        fs::write(&path, self.text()).unwrap();
+        path
+    }
+
+    pub(crate) fn set_environment(&self, command: &mut Command) {
+        for (name, value) in &self.environment {
+            command.env(name, value);
+        }
+    }
+
+    /// Starts it and waits until it is ready.
+    pub(crate) fn start(&self) -> Server {
+        self.start_command(self.command())
+    }
+
+    /// Starts `command`, which becomes or runs the server, and waits until it is ready.
+    pub(crate) fn start_command(&self, mut command: Command) -> Server {
+        let log = self.directory().join("log");
+        let file = fs::File::options().create(true).append(true).open(&log).unwrap();
+        let child = command.stdout(Stdio::null()).stderr(file).spawn().unwrap();
+        let mut server = Server {
+            child,
+            address: self.listen,
+            admin: self.admin,
+            log,
+            allowed: self.allowed.clone(),
+            secrets: self.environment.iter().map(|(_, secret)| secret.clone()).collect(),
+        };
+        eventually("the server to be ready", || {
+            if let Some(status) = server.child.try_wait().unwrap() {
+                panic!("the server ended with {status}:\n{}", server.log_text());
+            }
+            let ready = client::try_exchange(server.admin, &Request::new("GET", "/readyz").header("Host", "localhost"));
+            matches!(ready, Ok(Some(Response { status: 200, .. }))).then_some(())
+        });
+        server
+    }
+}
+
+/// The program under test, with an empty environment but for what it needs to be found.
+pub(crate) fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hooksluice"));
+    command.env_clear();
+    // Coverage and sanitizers hand their settings over in the environment.
+    for name in ["PATH", "LLVM_PROFILE_FILE"] {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+    command
+}
+
+/// An address that nobody listens on.
+pub(crate) fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// A running server. When it is dropped it is killed and its log is read: a WARN or ERROR line that the test did not
+/// allow fails the test, and so does a secret, a panic or anything else that is not a log line.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    address: SocketAddr,
+    admin: SocketAddr,
+    log: PathBuf,
+    allowed: Vec<String>,
+    secrets: Vec<String>,
+}
+
+impl Server {
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// One request on a connection of its own.
+    #[track_caller]
+    pub(crate) fn send(&self, request: &Request) -> Response {
+        client::try_exchange(self.address, request)
+            .unwrap()
+            .unwrap_or_else(|| panic!("closed without an answer; the log:\n{}", self.log_text()))
+    }
+
+    /// Bytes on a connection of their own, then the answer.
+    #[track_caller]
+    pub(crate) fn send_bytes(&self, bytes: &[u8]) -> Response {
+        let mut connection = self.connect();
+        connection.send(bytes);
+        connection.read()
+    }
+
+    pub(crate) fn connect(&self) -> Connection {
+        Connection::open(self.address)
+    }
+
+    pub(crate) fn admin_get(&self, target: &str) -> Response {
+        let request = Request::new("GET", target).header("Host", "localhost");
+        client::try_exchange(self.admin, &request).unwrap().expect("an answer")
+    }
+
+    pub(crate) fn admin_post(&self, target: &str, json: &str) -> Response {
+        let request = Request::post(target, json)
+            .header("Host", "localhost")
+            .header("Content-Type", "application/json");
+        client::try_exchange(self.admin, &request).unwrap().expect("an answer")
+    }
+
+    /// The sum over all samples of `name` whose labels contain each of `labels` (written `name="value"`).
+    pub(crate) fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let answer = self.admin_get("/metrics");
+        assert_eq!(answer.status, 200);
+        let text = answer.text();
+        let samples = text.lines().filter(|line| !line.starts_with('#')).filter(|line| {
+            let series = line.rsplit_once(' ').map_or("", |(series, _)| series);
+            let given = series.split('{').next().unwrap_or_default();
+            given == name && labels.iter().all(|label| series.contains(label))
+        });
+        samples
+            .filter_map(|line| line.rsplit_once(' '))
+            .map(|(_, value)| value.parse::<f64>().unwrap())
+            .sum()
+    }
+
+    /// Waits until the metric has this value.
+    #[track_caller]
+    pub(crate) fn wait_for_metric(&self, name: &str, labels: &[&str], value: f64) {
+        eventually(&format!("{name}{labels:?} to be {value}"), || {
+            (self.metric(name, labels) == value).then_some(())
+        });
+    }
+
+    /// The events that the admin API lists, newest first, with `query` (`source=…&state=…`).
+    pub(crate) fn events(&self, query: &str) -> Vec<serde_json::Value> {
+        let answer = self.admin_get(&format!("/api/v1/events?limit=500&{query}"));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()["events"].as_array().cloned().unwrap_or_else(|| panic!("no events in {answer:?}"))
+    }
+
+    /// No more chance to do anything.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM, without waiting.
+    pub(crate) fn ask_to_stop(&self) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, Signal::TERM).unwrap();
+    }
+
+    /// Waits until the process has ended by itself.
+    #[track_caller]
+    pub(crate) fn wait_for_end(&mut self) -> ExitStatus {
+        eventually("the process to end", || self.child.try_wait().unwrap())
+    }
+
+    /// SIGTERM, then the end, which must be a success.
+    #[track_caller]
+    pub(crate) fn stop(mut self) {
+        self.ask_to_stop();
+        let status = self.wait_for_end();
+        assert!(status.success(), "{status}:\n{}", self.log_text());
+    }
+
+    pub(crate) fn log_text(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Waits until the log has a line with all of `parts`.
+    #[track_caller]
+    pub(crate) fn wait_for_log(&self, parts: &[&str]) -> String {
+        eventually(&format!("{parts:?} in the log"), || {
+            let text = self.log_text();
+            let line = text.lines().find(|line| parts.iter().all(|part| line.contains(part)));
+            line.map(str::to_owned)
+        })
+    }
+
+    fn check_log(&self) {
+        let text = self.log_text();
+        for secret in self.secrets.iter().filter(|secret| secret.len() >= 8) {
+            assert!(!text.contains(secret.trim()), "a secret is in the log:\n{text}");
+        }
+        for line in text.lines() {
+            let Ok(entry) = serde_json::from_str::<serde_json::Value>(line) else {
+                panic!("not a log line: {line}\nin\n{text}");
+            };
+            let loud = matches!(entry["level"].as_str(), Some("WARN" | "ERROR"));
+            let allowed = self.allowed.iter().any(|part| line.contains(part));
+            assert!(!loud || allowed, "the test did not allow {line}\nin\n{text}");
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+        if !std::thread::panicking() {
+            self.check_log();
+        }
+    }
+}
+
+/// Whether nothing listens on `address` any more.
+pub(crate) fn is_closed(address: SocketAddr) -> bool {
+    TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_err()
+}
