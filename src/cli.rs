@@ -9,6 +9,7 @@ pub mod health;
 pub mod output;
 pub mod status;
 pub mod tail;
+pub mod verify;
 
 use std::ffi::OsString;
 use std::io::{self, Write};

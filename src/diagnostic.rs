@@ -96,6 +96,11 @@ impl Diagnostics {
         });
     }
 
+    /// Adds all problems of `other`, keeping their order.
+    pub fn append(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
     /// Whether any of them stops the start.
     pub fn has_errors(&self) -> bool {
         self.0.iter().any(|d| d.severity == Severity::Error)

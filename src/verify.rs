@@ -2,14 +2,39 @@
 //!
 //! A [`VerifiedRequest`] is proof: its fields are private and only this module makes one, so nothing that takes one
 //! can be reached by a request whose signature did not hold.
+//!
+//! Theory of operation. A provider is a [`record::Record`]: data, read once and compiled. A [`Verifier`] is a record
+//! with a source's secrets, their keys prepared. Judging a request: choose one header family by the head alone
+//! (`record`), take the signature header apart into candidates (`signature`), judge the signed time (`window`), fill
+//! the signed text into slices of the request (`template`), and compare the MAC under every live secret with every
+//! candidate in constant time (`mac`). JSON is only looked at (`json`), forms and URLs are handled as the bytes that
+//! came (`form`, `url`). Nothing here knows a provider by name.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
+use sha2::{Digest, Sha256};
 
 use crate::request::RawRequest;
+
+mod challenge;
+mod form;
+mod json;
+mod mac;
+mod place;
+mod signature;
+mod template;
+mod verifier;
+mod window;
+
+pub mod presets;
+pub mod record;
+pub mod url;
+
+pub use mac::Hash;
+pub use verifier::{Rejected, SourceSecret, Tolerance, Verified, Verifier, VerifierOptions, VerifierProblem};
 
 /// Why a request was refused. Metrics, logs and `hooksluice verify` share these words; the sender learns none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -117,7 +142,16 @@ pub struct Proof {
 pub struct VerifiedRequest {
     request: RawRequest,
     proof: Proof,
+    names: Names,
+    has_content: bool,
+    body_digest: OnceLock<[u8; 32]>,
+}
+
+/// What a verified request calls itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Names {
     delivery_id: Option<String>,
+    dedupe_id: Option<String>,
     event_type: Option<String>,
     record_scope: Option<String>,
 }
@@ -135,17 +169,54 @@ impl VerifiedRequest {
 
     /// The provider's own id for what it sent, where the request has one.
     pub fn delivery_id(&self) -> Option<&str> {
-        self.delivery_id.as_deref()
+        self.names.delivery_id.as_deref()
+    }
+
+    /// The id that decides "the same again": the delivery id, unless the provider's record names another one for it
+    /// (Shopify shows its event's id and sends one event to several subscriptions).
+    pub fn dedupe_id(&self) -> Option<&str> {
+        self.names.dedupe_id.as_deref().or(self.names.delivery_id.as_deref())
     }
 
     /// The provider's name for the kind of event, where the request has one.
     pub fn event_type(&self) -> Option<&str> {
-        self.event_type.as_deref()
+        self.names.event_type.as_deref()
     }
 
     /// The value that the provider's record adds to the scope (GitHub: `X-GitHub-Hook-ID`), where there is one.
     pub fn record_scope(&self) -> Option<&str> {
-        self.record_scope.as_deref()
+        self.names.record_scope.as_deref()
+    }
+
+    /// Whether the bytes say something of their own: not for an empty body, nor where the provider's record says that
+    /// its requests only ring a bell (`ping`).
+    pub fn has_content(&self) -> bool {
+        self.has_content && !self.request.body.is_empty()
+    }
+
+    /// SHA-256 of the body, worked out once.
+    pub fn body_digest(&self) -> &[u8; 32] {
+        self.body_digest
+            .get_or_init(|| Sha256::digest(&self.request.body).into())
+    }
+
+    /// A request that is taken as verified, for the tests of what comes after.
+    #[cfg(test)]
+    pub(crate) fn for_tests(request: RawRequest, delivery_id: Option<&str>) -> Self {
+        Self {
+            request,
+            proof: Proof {
+                secret_index: Some(0),
+                label: None,
+                scope: None,
+            },
+            names: Names {
+                delivery_id: delivery_id.map(str::to_owned),
+                ..Names::default()
+            },
+            has_content: true,
+            body_digest: OnceLock::new(),
+        }
     }
 
     /// Takes the request back, to be stored.
@@ -153,7 +224,3 @@ impl VerifiedRequest {
         self.request
     }
 }
-
-/// Checks requests of one source. Placeholder until the engine is here.
-#[derive(Debug)]
-pub struct Verifier {}

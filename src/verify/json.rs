@@ -1,0 +1,470 @@
+//! Looks single values up in a JSON body without building it, copying it or trusting it.
+//!
+//! One pass over the bytes answers any number of JSON pointers (RFC 6901). The grammar of RFC 8259 is checked to the
+//! end: a body that is not JSON has no values at all. Nesting costs one bit of a fixed stack, so a hostile body can
+//! exhaust neither stack nor memory.
+
+use std::ops::Range;
+
+/// Deeper nesting than this is taken as "not JSON": ids never live that deep.
+const MAX_DEPTH: u32 = 128;
+
+/// A compiled JSON pointer such as `/event/type`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Pointer {
+    text: String,
+    steps: Vec<String>,
+}
+
+impl Pointer {
+    /// Parses `text`, which is empty or starts with `/`.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        if text.is_empty() {
+            return Some(Self {
+                text: String::new(),
+                steps: Vec::new(),
+            });
+        }
+        let steps = text
+            .strip_prefix('/')?
+            .split('/')
+            .map(|step| step.replace("~1", "/").replace("~0", "~"))
+            .collect();
+        Some(Self {
+            text: text.to_owned(),
+            steps,
+        })
+    }
+
+    /// As written.
+    pub(super) fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+/// The value at each pointer, in their order: a string's text, a number's literal characters, `true` or `false`.
+/// `None` for what is absent, null, an object or an array, and for all of them when the body is not JSON.
+pub(super) fn find(body: &[u8], pointers: &[Pointer]) -> Vec<Option<String>> {
+    let spans = scan(body, pointers).unwrap_or_else(|| vec![None; pointers.len()]);
+    spans.into_iter().map(|span| scalar(body.get(span?)?)).collect()
+}
+
+/// The bytes of the values at each pointer, or `None` if the body is not JSON. Of a name that occurs twice the last
+/// value counts, as in nearly every parser.
+fn scan(body: &[u8], pointers: &[Pointer]) -> Option<Vec<Option<Range<usize>>>> {
+    // Some senders put a byte order mark in front; RFC 8259 lets a reader skip it.
+    let start = if body.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
+    let mut scanner = Scanner { body, at: start };
+    let mut found = vec![None; pointers.len()];
+    let wanted: Vec<usize> = (0..pointers.len()).collect();
+    scanner.space();
+    scanner.value(pointers, &wanted, 0, &mut found)?;
+    scanner.space();
+    (scanner.at == body.len()).then_some(found)
+}
+
+fn scalar(raw: &[u8]) -> Option<String> {
+    match raw.first()? {
+        b'"' => unquote(raw),
+        b'{' | b'[' | b'n' => None,
+        _ => String::from_utf8(raw.to_vec()).ok(),
+    }
+}
+
+fn unquote(raw: &[u8]) -> Option<String> {
+    let inner = raw.get(1..raw.len().checked_sub(1)?)?;
+    if inner.contains(&b'\\') {
+        serde_json::from_slice(raw).ok()
+    } else {
+        String::from_utf8(inner.to_vec()).ok()
+    }
+}
+
+struct Scanner<'b> {
+    body: &'b [u8],
+    at: usize,
+}
+
+impl Scanner<'_> {
+    fn peek(&self) -> Option<u8> {
+        self.body.get(self.at).copied()
+    }
+
+    fn space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn expect(&mut self, byte: u8) -> Option<()> {
+        (self.peek()? == byte).then(|| self.at += 1)
+    }
+
+    fn literal(&mut self, word: &[u8]) -> Option<()> {
+        self.body
+            .get(self.at..)?
+            .starts_with(word)
+            .then(|| self.at += word.len())
+    }
+
+    /// Reads the value here. `wanted` are the pointers whose first `depth` steps lead to it; the recursion is as deep
+    /// as the longest pointer, never as deep as the body.
+    fn value(
+        &mut self,
+        pointers: &[Pointer],
+        wanted: &[usize],
+        depth: usize,
+        found: &mut [Option<Range<usize>>],
+    ) -> Option<()> {
+        let start = self.at;
+        let deeper = wanted
+            .iter()
+            .any(|&i| pointers.get(i).is_some_and(|p| p.steps.len() > depth));
+        match self.peek()? {
+            b'{' if deeper => self.object(pointers, wanted, depth, found)?,
+            b'[' if deeper => self.array(pointers, wanted, depth, found)?,
+            _ => self.skip()?,
+        }
+        for &i in wanted {
+            if pointers.get(i).is_some_and(|p| p.steps.len() == depth)
+                && let Some(slot) = found.get_mut(i)
+            {
+                *slot = Some(start..self.at);
+            }
+        }
+        Some(())
+    }
+
+    fn object(
+        &mut self,
+        pointers: &[Pointer],
+        wanted: &[usize],
+        depth: usize,
+        found: &mut [Option<Range<usize>>],
+    ) -> Option<()> {
+        self.expect(b'{')?;
+        self.space();
+        if self.expect(b'}').is_some() {
+            return Some(());
+        }
+        loop {
+            self.space();
+            let name_start = self.at;
+            self.string()?;
+            let name = self.body.get(name_start..self.at)?;
+            self.space();
+            self.expect(b':')?;
+            self.space();
+            let next = matching(pointers, wanted, depth, found, |step| names(name, step));
+            if next.is_empty() {
+                self.skip()?;
+            } else {
+                self.value(pointers, &next, depth + 1, found)?;
+            }
+            self.space();
+            if self.expect(b',').is_none() {
+                return self.expect(b'}');
+            }
+        }
+    }
+
+    fn array(
+        &mut self,
+        pointers: &[Pointer],
+        wanted: &[usize],
+        depth: usize,
+        found: &mut [Option<Range<usize>>],
+    ) -> Option<()> {
+        self.expect(b'[')?;
+        self.space();
+        if self.expect(b']').is_some() {
+            return Some(());
+        }
+        for index in 0_usize.. {
+            self.space();
+            let next = matching(pointers, wanted, depth, found, |step| step.parse() == Ok(index));
+            if next.is_empty() {
+                self.skip()?;
+            } else {
+                self.value(pointers, &next, depth + 1, found)?;
+            }
+            self.space();
+            if self.expect(b',').is_none() {
+                return self.expect(b']');
+            }
+        }
+        None
+    }
+
+    /// Passes over one value of any kind without recursion: which containers are open is one bit each.
+    fn skip(&mut self) -> Option<()> {
+        let mut objects: u128 = 0;
+        let mut depth = 0;
+        loop {
+            // Here a value starts.
+            match self.peek()? {
+                open @ (b'{' | b'[') => {
+                    depth += 1;
+                    if depth > MAX_DEPTH {
+                        return None;
+                    }
+                    objects = (objects << 1) | u128::from(open == b'{');
+                    self.at += 1;
+                    self.space();
+                    let close = if open == b'{' { b'}' } else { b']' };
+                    if self.expect(close).is_none() {
+                        if open == b'{' {
+                            self.name()?;
+                        }
+                        continue;
+                    }
+                    objects >>= 1;
+                    depth -= 1;
+                }
+                b'"' => self.string()?,
+                b't' => self.literal(b"true")?,
+                b'f' => self.literal(b"false")?,
+                b'n' => self.literal(b"null")?,
+                _ => self.number()?,
+            }
+            // Here a value has ended: close containers until one goes on.
+            loop {
+                if depth == 0 {
+                    return Some(());
+                }
+                self.space();
+                let in_object = objects & 1 == 1;
+                if self.expect(b',').is_some() {
+                    self.space();
+                    if in_object {
+                        self.name()?;
+                    }
+                    break;
+                }
+                self.expect(if in_object { b'}' } else { b']' })?;
+                objects >>= 1;
+                depth -= 1;
+            }
+        }
+    }
+
+    fn name(&mut self) -> Option<()> {
+        self.string()?;
+        self.space();
+        self.expect(b':')?;
+        self.space();
+        Some(())
+    }
+
+    fn string(&mut self) -> Option<()> {
+        self.expect(b'"')?;
+        loop {
+            let rest = self.body.get(self.at..)?;
+            let plain = rest.iter().position(|b| matches!(b, b'"' | b'\\' | 0..=0x1f))?;
+            self.at += plain + 1;
+            match rest.get(plain)? {
+                b'"' => return Some(()),
+                b'\\' => self.escape()?,
+                _ => return None,
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Option<()> {
+        let kind = self.peek()?;
+        self.at += 1;
+        match kind {
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(()),
+            b'u' => {
+                let digits = self.body.get(self.at..self.at + 4)?;
+                self.at += 4;
+                digits.iter().all(u8::is_ascii_hexdigit).then_some(())
+            }
+            _ => None,
+        }
+    }
+
+    fn number(&mut self) -> Option<()> {
+        if self.peek() == Some(b'-') {
+            self.at += 1;
+        }
+        match self.peek()? {
+            b'0' => self.at += 1,
+            b'1'..=b'9' => self.digits()?,
+            _ => return None,
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if matches!(self.peek(), Some(b'e' | b'E')) {
+            self.at += 1;
+            if matches!(self.peek(), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        Some(())
+    }
+
+    fn digits(&mut self) -> Option<()> {
+        let start = self.at;
+        while matches!(self.peek(), Some(b'0'..=b'9')) {
+            self.at += 1;
+        }
+        (self.at > start).then_some(())
+    }
+}
+
+/// The pointers among `wanted` whose step at `depth` fits; what they found under an earlier name of the same spelling
+/// no longer counts.
+fn matching(
+    pointers: &[Pointer],
+    wanted: &[usize],
+    depth: usize,
+    found: &mut [Option<Range<usize>>],
+    fits: impl Fn(&str) -> bool,
+) -> Vec<usize> {
+    let mut next = Vec::new();
+    for &i in wanted {
+        if pointers
+            .get(i)
+            .and_then(|p| p.steps.get(depth))
+            .is_some_and(|step| fits(step))
+        {
+            if let Some(slot) = found.get_mut(i) {
+                *slot = None;
+            }
+            next.push(i);
+        }
+    }
+    next
+}
+
+/// Whether a quoted name, escapes and all, spells `step`.
+fn names(quoted: &[u8], step: &str) -> bool {
+    let inner = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
+    if inner.contains(&b'\\') {
+        unquote(quoted).is_some_and(|name| name == step)
+    } else {
+        inner == step.as_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn look(body: &str, pointer: &str) -> Option<String> {
+        find(body.as_bytes(), &[Pointer::parse(pointer).unwrap()]).remove(0)
+    }
+
+    #[test]
+    fn several_pointers_are_answered_in_one_pass() {
+        let pointers = ["/id", "/event/type", "/a/1/b", "/event", "/none"].map(|p| Pointer::parse(p).unwrap());
+        let body = br#" { "event" : {"x":[1,{}],"type":"push"}, "a":[0,{"b":1.50}], "id":"\u0041b" } "#;
+        let found = find(body, &pointers);
+        assert_eq!(
+            found,
+            [Some("Ab".into()), Some("push".into()), Some("1.50".into()), None, None]
+        );
+    }
+
+    #[test]
+    fn a_number_gives_its_literal_text_and_null_gives_nothing() {
+        assert_eq!(
+            look("{\"v\":12345678901234567890.0}", "/v").as_deref(),
+            Some("12345678901234567890.0")
+        );
+        assert_eq!(look("{\"v\":7}", "/v").as_deref(), Some("7"));
+        assert_eq!(look("{\"v\":true}", "/v").as_deref(), Some("true"));
+        for none in ["{\"v\":null}", "{\"v\":{}}", "{\"v\":[]}", "{}", "[]", "7", ""] {
+            assert_eq!(look(none, "/v"), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_skipped() {
+        assert_eq!(look("\u{feff}{\"id\":\"x\"}", "/id").as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn the_last_of_repeated_names_counts_even_when_it_holds_nothing() {
+        assert_eq!(look(r#"{"id":"a","id":"b"}"#, "/id").as_deref(), Some("b"));
+        assert_eq!(look(r#"{"e":{"t":"a"},"e":{}}"#, "/e/t"), None);
+        assert_eq!(look(r#"{"id":"a","id":null}"#, "/id"), None);
+    }
+
+    #[test]
+    fn a_body_that_is_not_json_to_its_end_has_no_values() {
+        for bad in [
+            r#"{"id":"a""#,
+            r#"{"id":"a",}"#,
+            r#"{"id":"a"}x"#,
+            r#"{"id":"a" "b":1}"#,
+            r#"{"id":"a","x":01}"#,
+            r#"{"id":"a","x":"\q"}"#,
+            r#"{"id":"a","x":[1 2]}"#,
+            r#"{"id":"a","x":{]}}"#,
+            "{\"id\":\"a\",\"x\":\"\n\"}",
+            r#"{"id":"a","x":tru}"#,
+            r#"{"id":"a","x":-}"#,
+            r#"{"id":"a","x":1.}"#,
+            r#"{"id":"a","x":"\u12g4"}"#,
+        ] {
+            assert_eq!(look(bad, "/id"), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_name_with_escapes_is_found_by_its_meaning() {
+        assert_eq!(look(r#"{"i\u0064":"a"}"#, "/id").as_deref(), Some("a"));
+        assert_eq!(look(r#"{"a/b":{"~":"x"}}"#, "/a~1b/~0").as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn deep_nesting_neither_overflows_nor_counts_as_json() {
+        let deep = format!(
+            "{{\"x\":{}{},\"id\":\"a\"}}",
+            "[".repeat(1_000_000),
+            "]".repeat(1_000_000)
+        );
+        assert_eq!(look(&deep, "/id"), None);
+        let fine = format!("{{\"x\":{}{},\"id\":\"a\"}}", "[".repeat(128), "]".repeat(128));
+        assert_eq!(look(&fine, "/id").as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn text_that_is_not_utf_8_gives_nothing_and_harms_no_other_value() {
+        let pointers = ["/a", "/b"].map(|p| Pointer::parse(p).unwrap());
+        assert_eq!(
+            find(b"{\"a\":\"\xff\",\"b\":\"x\"}", &pointers),
+            [None, Some("x".to_owned())]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_serde_json_on_damaged_documents(
+            at in 0usize..80, byte in prop::sample::select(&b"\"\\{}[]:,0e.-tn \x01x"[..]),
+        ) {
+            let mut body = br#"{"a":{"b":[1,-2.5e+3,"x\"y"],"id":"q"},"t":true,"n":null,"e":{},"l":[]}"#.to_vec();
+            let at = at % body.len();
+            body[at] = byte;
+            let pointer = [Pointer::parse("/a/id").unwrap()];
+            let ours = scan(&body, &pointer);
+            let theirs: Result<serde_json::Value, _> = serde_json::from_slice(&body);
+            prop_assert_eq!(ours.is_some(), theirs.is_ok(), "{}", String::from_utf8_lossy(&body));
+            if let Ok(value) = theirs {
+                let expected = value.pointer("/a/id").and_then(|v| match v {
+                    serde_json::Value::String(s) => Some(s.clone()),
+                    serde_json::Value::Number(n) => Some(n.to_string()),
+                    serde_json::Value::Bool(b) => Some(b.to_string()),
+                    _ => None,
+                });
+                prop_assert_eq!(find(&body, &pointer).remove(0), expected);
+            }
+        }
+    }
+}

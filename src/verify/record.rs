@@ -1,0 +1,363 @@
+//! [`Record`]: one provider's signing scheme and habits, as data.
+//!
+//! The same language serves the presets under `config/providers/` and a user's `[providers.NAME]`. A record is read
+//! once, compiled, and then works in both directions: [`super::Verifier::verify`] and [`super::Verifier::sign`].
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, Method, StatusCode};
+
+use crate::key::{IdMissing, Part};
+
+use super::challenge::{Challenge, Condition};
+use super::json::Pointer;
+use super::mac::Hash;
+use super::place::{Fields, Place};
+use super::signature;
+use super::template::Template;
+use super::url::UrlVariant;
+use super::window::{TimeUnit, Window};
+
+mod read;
+
+/// How a request proves where it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// HMAC over a text made from the request.
+    Hmac,
+    /// The secret itself stands in the request.
+    Token,
+    /// `Authorization: Basic`; the secret is `user:password`.
+    Basic,
+    /// Nothing: the source must say `accept_unsigned = true`.
+    None,
+}
+
+impl Kind {
+    /// The name used in records and shown to people.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hmac => "hmac",
+            Self::Token => "token",
+            Self::Basic => "basic",
+            Self::None => "none",
+        }
+    }
+}
+
+/// How sure a record is of its scheme.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confidence {
+    /// Vectors made by the provider's own SDK, or published by the provider, pass.
+    Proven,
+    /// Read in the provider's documents.
+    Documented,
+    /// Neither; a user's own record, or a lead.
+    Unverified,
+}
+
+impl Confidence {
+    /// The name used in records and shown to people.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Proven => "proven",
+            Self::Documented => "documented",
+            Self::Unverified => "unverified",
+        }
+    }
+}
+
+/// How a secret's text becomes the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SecretEncoding {
+    /// The characters are the key.
+    Utf8,
+    /// Canonical, padded base64.
+    Base64,
+    /// Hexadecimal in either case.
+    Hex,
+}
+
+impl SecretEncoding {
+    pub(super) const NAMED: [(&'static str, Self); 3] =
+        [("utf8", Self::Utf8), ("base64", Self::Base64), ("hex", Self::Hex)];
+}
+
+/// One provider, compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    pub(super) name: String,
+    pub(super) title: String,
+    pub(super) docs: Option<String>,
+    pub(super) aliases: Vec<String>,
+    pub(super) notes: Vec<String>,
+    pub(super) source: Option<String>,
+    pub(super) confidence: Confidence,
+    pub(super) kind: Kind,
+    pub(super) secret_encoding: SecretEncoding,
+    pub(super) secret_strip_prefix: String,
+    pub(super) secret_suffix: String,
+    pub(super) params: Vec<String>,
+    /// Header families, in the order in which they are tried; never empty. A request is judged by one of them alone.
+    pub(super) schemes: Vec<Scheme>,
+    pub(super) scope: Option<Place>,
+    pub(super) challenges: Vec<Challenge>,
+    pub(super) dedupe: Vec<Part>,
+    pub(super) dedupe_source: Option<String>,
+    pub(super) id_missing: IdMissing,
+    pub(super) body_varies: bool,
+    pub(super) ping: bool,
+    pub(super) body_authenticated: bool,
+    pub(super) sync_only: bool,
+    pub(super) methods: Vec<Method>,
+    pub(super) get_probe: bool,
+    pub(super) max_body: Option<u64>,
+    pub(super) ack_status: StatusCode,
+    pub(super) ack_body: Bytes,
+    pub(super) sender_deadline: Option<Duration>,
+    pub(super) retry_horizon: Option<Duration>,
+}
+
+/// One header family of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Scheme {
+    /// The family is used when all hold; the head alone decides.
+    pub(super) when: Vec<Condition>,
+    pub(super) hash: Hash,
+    pub(super) signature: signature::Form,
+    pub(super) payload: Template,
+    pub(super) url_variants: Vec<UrlVariant>,
+    pub(super) time: Option<TimeRule>,
+    /// Pairs of texts that must be equal.
+    pub(super) also_require: Vec<(Template, Template)>,
+    pub(super) delivery_id: Vec<Place>,
+    /// The id that decides "the same again", where it is not the one that is shown.
+    pub(super) dedupe_id: Vec<Place>,
+    pub(super) event_type: Vec<Place>,
+    /// All JSON pointers that judging and naming a request may ask for.
+    pub(super) pointers: Vec<Pointer>,
+}
+
+/// Where the signed time stands and how old it may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TimeRule {
+    pub(super) place: Place,
+    pub(super) unit: TimeUnit,
+    /// `None`: the time is signed, its age is not judged.
+    pub(super) window: Option<Window>,
+}
+
+impl Scheme {
+    /// Whether the public URL is part of what is signed.
+    pub(super) fn uses_url(&self) -> bool {
+        let required = self.also_require.iter().flat_map(|(left, right)| [left, right]);
+        self.payload.uses_url() || required.into_iter().any(Template::uses_url)
+    }
+
+    /// Whether the signature covers the whole body.
+    fn covers_body(&self) -> bool {
+        let required = self.also_require.iter().flat_map(|(left, right)| [left, right]);
+        self.payload.covers_body() || required.into_iter().any(Template::covers_body)
+    }
+
+    fn collect_pointers(&mut self, scope: Option<&Place>, challenges: &[Challenge]) {
+        let places = self.delivery_id.iter().chain(&self.dedupe_id).chain(&self.event_type);
+        let places = places.chain(&self.signature.places).chain(scope);
+        let of_places = places
+            .chain(self.time.as_ref().map(|time| &time.place))
+            .filter_map(|place| match place {
+                Place::Json(pointer) => Some(pointer),
+                _ => None,
+            });
+        let required = self
+            .also_require
+            .iter()
+            .flat_map(|(left, right)| left.pointers().chain(right.pointers()));
+        let of_texts = self.payload.pointers().chain(required);
+        let of_challenges = challenges.iter().flat_map(Challenge::pointers);
+        let mut seen = BTreeSet::new();
+        let all = of_places.chain(of_texts).chain(of_challenges);
+        let distinct = all.filter(|pointer| seen.insert(pointer.as_str().to_owned())).cloned();
+        self.pointers = distinct.collect();
+    }
+}
+
+impl Record {
+    /// Its name in `provider = "NAME"`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its name for people.
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// The provider's own page about it.
+    pub fn docs(&self) -> Option<&str> {
+        self.docs.as_deref()
+    }
+
+    /// Other names that find it.
+    pub fn aliases(&self) -> &[String] {
+        &self.aliases
+    }
+
+    /// What surprises people about this provider.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Where the scheme was read.
+    pub fn source(&self) -> Option<&str> {
+        self.source.as_deref()
+    }
+
+    /// How sure the record is of its scheme.
+    pub fn confidence(&self) -> Confidence {
+        self.confidence
+    }
+
+    /// How a request proves where it comes from.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The names of second inputs that a source must give (`params`).
+    pub fn params(&self) -> &[String] {
+        &self.params
+    }
+
+    /// The default `dedupe` rule.
+    pub fn dedupe(&self) -> &[Part] {
+        &self.dedupe
+    }
+
+    /// Where the provider documents that its id is one per delivery; always there when the rule is `["id"]` alone.
+    pub fn dedupe_source(&self) -> Option<&str> {
+        self.dedupe_source.as_deref()
+    }
+
+    /// The default for requests without an id.
+    pub fn id_missing(&self) -> IdMissing {
+        self.id_missing
+    }
+
+    /// Retries of one delivery may differ in their bytes.
+    pub fn body_varies(&self) -> bool {
+        self.body_varies
+    }
+
+    /// Its notifications carry no content of their own, so equal ones are not "the same again".
+    pub fn ping(&self) -> bool {
+        self.ping
+    }
+
+    /// Whether the signature covers the whole body.
+    pub fn body_authenticated(&self) -> bool {
+        self.body_authenticated
+    }
+
+    /// Whether the delivery id is covered by the signature, in every header family.
+    pub fn id_authenticated(&self) -> bool {
+        self.kind == Kind::Hmac
+            && self.schemes.iter().all(|scheme| {
+                let ids = if scheme.dedupe_id.is_empty() {
+                    &scheme.delivery_id
+                } else {
+                    &scheme.dedupe_id
+                };
+                !ids.is_empty() && ids.iter().all(|place| scheme.payload.covers(place))
+            })
+    }
+
+    /// The HTTP answer carries meaning, so that a store-and-forward source cannot serve this provider.
+    pub fn sync_only(&self) -> bool {
+        self.sync_only
+    }
+
+    /// Methods the provider delivers with.
+    pub fn methods(&self) -> &[Method] {
+        &self.methods
+    }
+
+    /// The provider probes with an unsigned `GET`.
+    pub fn get_probe(&self) -> bool {
+        self.get_probe
+    }
+
+    /// Largest body the provider sends, in bytes, where it is above the default limit.
+    pub fn max_body(&self) -> Option<u64> {
+        self.max_body
+    }
+
+    /// Status of the acknowledgement.
+    pub fn ack_status(&self) -> StatusCode {
+        self.ack_status
+    }
+
+    /// Body of the acknowledgement.
+    pub fn ack_body(&self) -> &Bytes {
+        &self.ack_body
+    }
+
+    /// How long the sender waits for an answer.
+    pub fn sender_deadline(&self) -> Option<Duration> {
+        self.sender_deadline
+    }
+
+    /// For how long the sender repeats a delivery that failed.
+    pub fn retry_horizon(&self) -> Option<Duration> {
+        self.retry_horizon
+    }
+
+    /// Whether the public URL is signed, so that a source needs `public_url`.
+    pub fn needs_public_url(&self) -> bool {
+        self.schemes.iter().any(Scheme::uses_url)
+    }
+
+    /// The record's own tolerance for old signatures, where it judges age: the longest of its families.
+    pub fn tolerance(&self) -> Option<Duration> {
+        let windows = self.schemes.iter().filter_map(|scheme| scheme.time.as_ref()?.window);
+        windows.map(|window| window.past).max()
+    }
+
+    /// Whether a time is signed at all.
+    pub fn signs_time(&self) -> bool {
+        self.schemes.iter().any(|scheme| scheme.time.is_some())
+    }
+
+    /// Names of the hand-shakes that are answered here.
+    pub fn challenges(&self) -> impl Iterator<Item = &str> {
+        self.challenges.iter().map(|challenge| challenge.name.as_str())
+    }
+
+    /// The header that carries the delivery id, for senders that make one.
+    pub fn id_header(&self) -> Option<&HeaderName> {
+        let scheme = self.schemes.first()?;
+        scheme.delivery_id.iter().find_map(|place| match place {
+            Place::Header(name) => Some(name),
+            _ => None,
+        })
+    }
+
+    /// The index of the header family that this head belongs to; the first one when it belongs to none.
+    pub(super) fn scheme_of(&self, head: &Fields<'_>) -> usize {
+        let fits = |scheme: &Scheme| scheme.when.iter().all(|condition| condition.holds(head));
+        self.schemes.iter().position(fits).unwrap_or_default()
+    }
+
+    /// A table of what the record says, one line each, for people.
+    pub fn explain(&self) -> Vec<(&'static str, String)> {
+        read::explain(self)
+    }
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.title, self.name)
+    }
+}

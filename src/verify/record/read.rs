@@ -1,0 +1,714 @@
+//! From TOML to [`Record`]: what was written, with places, then compiled; every mistake is told.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+
+use crate::diagnostic::Diagnostics;
+use crate::key::{IdMissing, Part};
+use crate::reader::{At, Document, Section};
+use crate::verify::challenge::{Challenge, Condition};
+use crate::verify::mac::Hash;
+use crate::verify::place::Place;
+use crate::verify::presets;
+use crate::verify::signature::{self, Encoding, Parse};
+use crate::verify::template::Template;
+use crate::verify::url::UrlVariant;
+use crate::verify::window::{TimeUnit, Window};
+
+use super::{Confidence, Kind, Record, Scheme, SecretEncoding, TimeRule};
+
+/// Numbered signature headers are looked for up to this number at most (DocuSign: 100).
+const MAX_NUMBERED: i64 = 100;
+
+/// Longest tolerance that makes sense, in seconds: 30 days.
+const MAX_TOLERANCE_SECONDS: i64 = 30 * 86_400;
+
+macro_rules! draft {
+    ($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default)]
+        struct $name {
+            $($field: Option<At<$type>>,)*
+        }
+
+        impl $name {
+            /// What is not written here is taken from `base`.
+            fn or(self, base: &Self) -> Self {
+                Self { $($field: self.$field.or_else(|| base.$field.clone()),)* }
+            }
+
+            /// As if all of it had been written at `span`.
+            fn at(self, span: &Range<usize>) -> Self {
+                Self { $($field: self.$field.map(|found| At { value: found.value, span: span.clone() }),)* }
+            }
+        }
+    };
+}
+
+draft! {
+    /// The keys that a `[[variant]]` may also have.
+    SchemeDraft {
+        when: Vec<Condition>,
+        hash: Hash,
+        signature: Vec<Place>,
+        parse: String,
+        separator: String,
+        group_separator: String,
+        signature_key: Vec<String>,
+        tag: String,
+        tag_separator: String,
+        prefix: String,
+        prefix_optional: bool,
+        max_n: i64,
+        encoding: Encoding,
+        payload: String,
+        url_variants: Vec<UrlVariant>,
+        timestamp: Place,
+        timestamp_unit: TimeUnit,
+        tolerance_seconds: i64,
+        tolerance_future_seconds: i64,
+        also_require: Vec<At<String>>,
+        delivery_id: Vec<Place>,
+        dedupe_id: Vec<Place>,
+        event_type: Vec<Place>,
+    }
+}
+
+draft! {
+    /// The keys of the provider as a whole.
+    HabitsDraft {
+        title: String,
+        docs: String,
+        aliases: Vec<String>,
+        notes: Vec<String>,
+        source: String,
+        confidence: Confidence,
+        kind: Kind,
+        secret_encoding: SecretEncoding,
+        secret_strip_prefix: String,
+        secret_suffix: String,
+        params: Vec<String>,
+        scope: Place,
+        dedupe: Vec<Part>,
+        dedupe_source: String,
+        id_missing: IdMissing,
+        body_varies: bool,
+        ping: bool,
+        body_authenticated: bool,
+        sync_only: bool,
+        methods: Vec<Method>,
+        get_probe: bool,
+        max_body: u64,
+        ack_status: StatusCode,
+        ack_body: String,
+        sender_deadline: Duration,
+        retry_horizon: Duration,
+    }
+}
+
+/// A record as written.
+#[derive(Clone, Debug, Default)]
+struct Draft {
+    scheme: SchemeDraft,
+    habits: HabitsDraft,
+    variants: Vec<SchemeDraft>,
+    challenges: Vec<At<ChallengeDraft>>,
+}
+
+#[derive(Clone, Debug)]
+struct ChallengeDraft {
+    name: String,
+    when: Vec<Condition>,
+    verify_first: bool,
+    status: StatusCode,
+    content_type: String,
+    headers: Vec<At<String>>,
+    body: At<String>,
+}
+
+impl Record {
+    /// Reads `[providers.NAME]` or a preset. All mistakes are added to `problems`; a record with any is not returned.
+    pub fn read(name: &str, section: Section<'_>, problems: &mut Diagnostics) -> Option<Self> {
+        let span = section.span();
+        let mut found = Diagnostics::new();
+        let record = read_draft(section, &mut found)
+            .and_then(|draft| compile(name, draft, &span, &mut found))
+            .filter(|_| !found.has_errors());
+        problems.append(found);
+        record
+    }
+
+    /// Reads a record that is a whole TOML text.
+    pub fn read_text(name: &str, text: &str, problems: &mut Diagnostics) -> Option<Self> {
+        let document = Document::parse(text, problems);
+        Self::read(name, document.root(), problems)
+    }
+}
+
+fn read_draft(mut section: Section<'_>, problems: &mut Diagnostics) -> Option<Draft> {
+    let s = &mut section;
+    let base = s
+        .string("extends", problems)
+        .and_then(|extends| base(&extends, problems));
+    let mut draft = Draft {
+        scheme: read_scheme(s, problems),
+        habits: read_habits(s, problems),
+        variants: Vec::new(),
+        challenges: Vec::new(),
+    };
+    for mut variant in s.sections("variant", problems).unwrap_or_default() {
+        draft.variants.push(read_scheme(&mut variant, problems));
+        variant.finish(problems);
+    }
+    for challenge in s.sections("challenge", problems).unwrap_or_default() {
+        draft.challenges.extend(read_challenge(challenge, problems));
+    }
+    s.not_in_this_version(&[
+        "algorithms",
+        "issuer",
+        "audience",
+        "body_claim",
+        "jwks",
+        "keys",
+        "learn",
+    ]);
+    section.finish(problems);
+    if let Some(base) = base {
+        draft.scheme = draft.scheme.or(&base.scheme);
+        draft.habits = draft.habits.or(&base.habits);
+        if draft.variants.is_empty() {
+            draft.variants = base.variants;
+        }
+        if draft.challenges.is_empty() {
+            draft.challenges = base.challenges;
+        }
+    }
+    Some(draft)
+}
+
+/// The preset that a record builds on, as if all of it had been written where its name stands.
+fn base(extends: &At<String>, problems: &mut Diagnostics) -> Option<Draft> {
+    let Some(text) = presets::text(&extends.value) else {
+        let help = presets::nearest(&extends.value).map(|near| format!("did you mean `{near}`?"));
+        let message = format!("unknown provider `{}`", extends.value);
+        problems.error(extends.span.clone(), message, "no preset has this name", help);
+        return None;
+    };
+    let mut of_the_preset = Diagnostics::new();
+    let document = Document::parse(text, &mut of_the_preset);
+    let draft = read_draft(document.root(), &mut of_the_preset)?;
+    let span = &extends.span;
+    Some(Draft {
+        scheme: draft.scheme.at(span),
+        habits: HabitsDraft {
+            title: None,
+            docs: None,
+            aliases: None,
+            notes: None,
+            source: None,
+            confidence: None,
+            ..draft.habits.at(span)
+        },
+        variants: draft.variants.into_iter().map(|variant| variant.at(span)).collect(),
+        challenges: draft
+            .challenges
+            .into_iter()
+            .map(|challenge| At {
+                value: challenge.value,
+                span: span.clone(),
+            })
+            .collect(),
+    })
+}
+
+fn read_scheme(s: &mut Section<'_>, problems: &mut Diagnostics) -> SchemeDraft {
+    SchemeDraft {
+        when: s.parsed("when", problems, Condition::parse_all),
+        hash: s.parsed("hash", problems, |text| named(text, &Hash::NAMED)),
+        signature: places(s, "signature", problems),
+        parse: s.string("parse", problems),
+        separator: s.string("separator", problems),
+        group_separator: s.string("group_separator", problems),
+        signature_key: s
+            .string("signature_key", problems)
+            .map(|found| found.map(|keys| keys.split('|').map(str::to_owned).collect())),
+        tag: s.string("tag", problems),
+        tag_separator: s.string("tag_separator", problems),
+        prefix: s.string("prefix", problems),
+        prefix_optional: s.boolean("prefix_optional", problems),
+        max_n: s.integer("max_n", 1..=MAX_NUMBERED, problems),
+        encoding: s.parsed("encoding", problems, |text| named(text, &Encoding::NAMED)),
+        payload: s.string("payload", problems),
+        url_variants: each(s, "url_variants", problems, |text| named(text, &UrlVariant::NAMED)),
+        timestamp: s.parsed("timestamp", problems, Place::parse),
+        timestamp_unit: s.parsed("timestamp_unit", problems, |text| named(text, &TimeUnit::NAMED)),
+        tolerance_seconds: s.integer("tolerance_seconds", 1..=MAX_TOLERANCE_SECONDS, problems),
+        tolerance_future_seconds: s.integer("tolerance_future_seconds", 0..=MAX_TOLERANCE_SECONDS, problems),
+        also_require: s.strings("also_require", problems),
+        delivery_id: places(s, "delivery_id", problems),
+        dedupe_id: places(s, "dedupe_id", problems),
+        event_type: places(s, "event_type", problems),
+    }
+}
+
+fn read_habits(s: &mut Section<'_>, problems: &mut Diagnostics) -> HabitsDraft {
+    HabitsDraft {
+        title: s.string("title", problems),
+        docs: s.string("docs", problems),
+        aliases: texts(s, "aliases", problems),
+        notes: texts(s, "notes", problems),
+        source: s.string("source", problems),
+        confidence: s.parsed("confidence", problems, |text| named(text, &CONFIDENCES)),
+        kind: s.parsed("kind", problems, parse_kind),
+        secret_encoding: s.parsed("secret_encoding", problems, |text| named(text, &SecretEncoding::NAMED)),
+        secret_strip_prefix: s.string("secret_strip_prefix", problems),
+        secret_suffix: s.string("secret_suffix", problems),
+        params: texts(s, "params", problems),
+        scope: s.parsed("scope", problems, Place::parse),
+        dedupe: each(s, "dedupe", problems, |text| named(text, &PARTS)),
+        dedupe_source: s.string("dedupe_source", problems),
+        id_missing: s.parsed("id_missing", problems, |text| named(text, &ID_MISSING)),
+        body_varies: s.boolean("body_varies", problems),
+        ping: s.boolean("ping", problems),
+        body_authenticated: s.boolean("body_authenticated", problems),
+        sync_only: s.boolean("sync_only", problems),
+        methods: each(s, "methods", problems, |text| {
+            text.parse().map_err(|_invalid| format!("`{text}` is not a method"))
+        }),
+        get_probe: s.boolean("get_probe", problems),
+        max_body: s.size("max_body", problems),
+        ack_status: s
+            .integer("ack_status", 200..=299, problems)
+            .map(|found| found.map(status)),
+        ack_body: s.string("ack_body", problems),
+        sender_deadline: s.duration("sender_deadline", problems),
+        retry_horizon: s.duration("retry_horizon", problems),
+    }
+}
+
+fn read_challenge(mut s: Section<'_>, problems: &mut Diagnostics) -> Option<At<ChallengeDraft>> {
+    let span = s.span();
+    let name = s.string("name", problems);
+    let when = s.parsed("when", problems, Condition::parse_all);
+    let verify_first = s.boolean("verify_first", problems);
+    let answer_status = s.integer("status", 200..=299, problems);
+    let content_type = s.parsed("content_type", problems, |text| {
+        match text.parse::<http::HeaderValue>() {
+            Ok(_) => Ok(text.to_owned()),
+            Err(_) => Err("not a header value".to_owned()),
+        }
+    });
+    let headers = s.strings("headers", problems);
+    let body = s.string("body", problems);
+    s.not_in_this_version(&["check"]);
+    s.finish(problems);
+    let (Some(when), Some(body)) = (when, body) else {
+        let help = Some("say `when = …` and `body = …`".to_owned());
+        problems.error(span, "an incomplete challenge", "`when` or `body` is missing", help);
+        return None;
+    };
+    Some(At {
+        value: ChallengeDraft {
+            name: name.map_or_else(|| "challenge".to_owned(), |found| found.value),
+            when: when.value,
+            verify_first: verify_first.is_none_or(|found| found.value),
+            status: answer_status.map_or(StatusCode::OK, |found| status(found.value)),
+            content_type: content_type.map_or_else(|| "text/plain".to_owned(), |found| found.value),
+            headers: headers.map_or_else(Vec::new, |found| found.value),
+            body,
+        },
+        span,
+    })
+}
+
+fn compile(name: &str, draft: Draft, span: &Range<usize>, problems: &mut Diagnostics) -> Option<Record> {
+    let habits = draft.habits;
+    let Some(kind) = value(habits.kind) else {
+        let help = Some("say `kind = \"hmac\"`, or `extends = \"…\"` with the name of a preset".to_owned());
+        problems.error(span.clone(), format!("provider `{name}` has no `kind`"), "", help);
+        return None;
+    };
+    let params = value(habits.params).unwrap_or_default();
+    let mut challenges = Vec::new();
+    for challenge in draft.challenges {
+        challenges.extend(compile_challenge(challenge, &params, problems));
+    }
+    let mut schemes = Vec::new();
+    let scope = value(habits.scope);
+    let variants = match draft.variants.is_empty() {
+        true => vec![draft.scheme],
+        false => draft.variants.into_iter().map(|v| v.or(&draft.scheme)).collect(),
+    };
+    for variant in variants {
+        let mut scheme = compile_scheme(kind, variant, &params, span, problems)?;
+        scheme.collect_pointers(scope.as_ref(), &challenges);
+        schemes.push(scheme);
+    }
+    let covers = kind == Kind::Hmac && schemes.iter().all(Scheme::covers_body);
+    let body_authenticated = value(habits.body_authenticated).unwrap_or(covers);
+    if body_authenticated && !covers {
+        let label = "`payload` does not hold the whole body";
+        problems.error(span.clone(), "`body_authenticated = true` is not so", label, None);
+    }
+    let dedupe = habits.dedupe;
+    if let Some(rule) = &dedupe
+        && (rule.value.is_empty() || (rule.value == [Part::Id] && habits.dedupe_source.is_none()))
+    {
+        let label = "an id alone may decide only where the provider documents it as one per delivery";
+        let help = Some("say where with `dedupe_source = \"…\"`, or use `[\"id\", \"type\", \"body\"]`".to_owned());
+        problems.error(rule.span.clone(), "bad value for `dedupe`", label, help);
+    }
+    Some(Record {
+        name: name.to_owned(),
+        title: value(habits.title).unwrap_or_else(|| name.to_owned()),
+        docs: value(habits.docs),
+        aliases: value(habits.aliases).unwrap_or_default(),
+        notes: value(habits.notes).unwrap_or_default(),
+        source: value(habits.source),
+        confidence: value(habits.confidence).unwrap_or(Confidence::Unverified),
+        kind,
+        secret_encoding: value(habits.secret_encoding).unwrap_or(SecretEncoding::Utf8),
+        secret_strip_prefix: value(habits.secret_strip_prefix).unwrap_or_default(),
+        secret_suffix: value(habits.secret_suffix).unwrap_or_default(),
+        params,
+        schemes,
+        scope,
+        challenges,
+        dedupe: value(dedupe).unwrap_or_else(|| vec![Part::Id, Part::Type, Part::Body]),
+        dedupe_source: value(habits.dedupe_source),
+        id_missing: value(habits.id_missing).unwrap_or(IdMissing::Digest),
+        body_varies: value(habits.body_varies).unwrap_or(false),
+        ping: value(habits.ping).unwrap_or(false),
+        body_authenticated,
+        sync_only: value(habits.sync_only).unwrap_or(false),
+        methods: value(habits.methods).unwrap_or_else(|| vec![Method::POST]),
+        get_probe: value(habits.get_probe).unwrap_or(false),
+        max_body: value(habits.max_body),
+        ack_status: value(habits.ack_status).unwrap_or(StatusCode::OK),
+        ack_body: value(habits.ack_body).map(Bytes::from).unwrap_or_default(),
+        sender_deadline: value(habits.sender_deadline),
+        retry_horizon: value(habits.retry_horizon),
+    })
+}
+
+fn compile_scheme(
+    kind: Kind,
+    draft: SchemeDraft,
+    params: &[String],
+    span: &Range<usize>,
+    problems: &mut Diagnostics,
+) -> Option<Scheme> {
+    if let Some(when) = &draft.when
+        && !when.value.iter().all(Condition::is_in_head)
+    {
+        let label = "a header family is told by the head alone; the body is not trusted yet";
+        problems.error(when.span.clone(), "bad value for `when`", label, None);
+    }
+    let signature = compile_signature(kind, &draft, span, problems)?;
+    let time = compile_time(&draft, problems);
+    let text = draft.payload.unwrap_or(At {
+        value: "{body}".to_owned(),
+        span: span.clone(),
+    });
+    let payload = template(&text, params, problems)?;
+    if payload.uses_timestamp() && time.is_none() {
+        let help = Some("say where it stands with `timestamp = \"header:…\"`".to_owned());
+        problems.error(
+            text.span,
+            "`{timestamp}` has no place",
+            "the payload signs a time",
+            help,
+        );
+    }
+    let mut also_require = Vec::new();
+    for line in draft.also_require.map_or_else(Vec::new, |found| found.value) {
+        also_require.extend(equality(&line, params, problems));
+    }
+    Some(Scheme {
+        when: value(draft.when).unwrap_or_default(),
+        hash: value(draft.hash).unwrap_or(Hash::Sha256),
+        signature,
+        payload,
+        url_variants: value(draft.url_variants).unwrap_or_else(|| vec![UrlVariant::AsConfigured]),
+        time,
+        also_require,
+        delivery_id: value(draft.delivery_id).unwrap_or_default(),
+        dedupe_id: value(draft.dedupe_id).unwrap_or_default(),
+        event_type: value(draft.event_type).unwrap_or_default(),
+        pointers: Vec::new(),
+    })
+}
+
+fn compile_signature(
+    kind: Kind,
+    draft: &SchemeDraft,
+    span: &Range<usize>,
+    problems: &mut Diagnostics,
+) -> Option<signature::Form> {
+    let places = match (&draft.signature, kind) {
+        (Some(places), _) if !places.value.is_empty() => places.value.clone(),
+        (_, Kind::Basic) => vec![Place::Header(http::header::AUTHORIZATION)],
+        (_, Kind::None) => Vec::new(),
+        (_, Kind::Hmac | Kind::Token) => {
+            let help = Some("say where it stands, such as `signature = [\"header:X-Signature\"]`".to_owned());
+            problems.error(
+                span.clone(),
+                "no `signature`",
+                "the scheme has no place for its signature",
+                help,
+            );
+            return None;
+        }
+    };
+    Some(signature::Form {
+        places,
+        parse: compile_parse(draft, span, problems)?,
+        prefix: text_of(&draft.prefix),
+        prefix_optional: draft.prefix_optional.as_ref().is_some_and(|found| found.value)
+            || draft.prefix.as_ref().is_none_or(|found| found.value.is_empty()),
+        encoding: draft.encoding.as_ref().map_or(Encoding::Hex, |found| found.value),
+        max_n: draft
+            .max_n
+            .as_ref()
+            .map_or(0, |found| u32::try_from(found.value).unwrap_or_default()),
+    })
+}
+
+fn compile_parse(draft: &SchemeDraft, span: &Range<usize>, problems: &mut Diagnostics) -> Option<Parse> {
+    let separator = |default: &str| non_empty(&draft.separator).unwrap_or_else(|| default.to_owned());
+    let (word, at) = match &draft.parse {
+        Some(found) => (found.value.as_str(), found.span.clone()),
+        None => ("plain", span.clone()),
+    };
+    let mut need = |key: &str, found: Option<String>| {
+        if found.is_none() {
+            let message = format!("`parse = \"{word}\"` needs `{key}`");
+            problems.error(at.clone(), message, "which entries are signatures?", None);
+        }
+        found
+    };
+    match word {
+        "plain" => Some(Parse::Plain),
+        "list" => Some(Parse::List {
+            separator: separator(","),
+        }),
+        "kv" => {
+            let keys = draft.signature_key.as_ref().map(|found| found.value.clone());
+            need("signature_key", keys.as_ref().map(|keys| keys.join("|")))?;
+            Some(Parse::KeyValue {
+                separator: separator(","),
+                keys: keys.unwrap_or_default(),
+                group_separator: non_empty(&draft.group_separator),
+            })
+        }
+        "tagged" | "pairs" => {
+            let tag = need("tag", non_empty(&draft.tag))?;
+            let (outer, inner) = if word == "pairs" { ("&", "|") } else { (" ", ",") };
+            Some(Parse::Tagged {
+                separator: separator(outer),
+                tag_separator: non_empty(&draft.tag_separator).unwrap_or_else(|| inner.to_owned()),
+                tag,
+            })
+        }
+        "positional" => Some(Parse::Positional {
+            separator: separator(","),
+        }),
+        _ => {
+            let label = "expected one of plain, kv, list, tagged, positional, pairs";
+            problems.error(at, "bad value for `parse`", label, None);
+            None
+        }
+    }
+}
+
+fn compile_time(draft: &SchemeDraft, problems: &mut Diagnostics) -> Option<TimeRule> {
+    let past = &draft.tolerance_seconds;
+    let Some(place) = &draft.timestamp else {
+        if let Some(past) = past {
+            let help = Some("say where the time stands with `timestamp = \"header:…\"`".to_owned());
+            problems.error(past.span.clone(), "`tolerance_seconds` without `timestamp`", "", help);
+        }
+        return None;
+    };
+    let seconds = |found: &At<i64>| Duration::from_secs(found.value.unsigned_abs());
+    Some(TimeRule {
+        place: place.value.clone(),
+        unit: draft
+            .timestamp_unit
+            .as_ref()
+            .map_or(TimeUnit::Seconds, |found| found.value),
+        window: past.as_ref().map(|past| Window {
+            past: seconds(past),
+            future: draft.tolerance_future_seconds.as_ref().map_or(seconds(past), seconds),
+        }),
+    })
+}
+
+fn compile_challenge(draft: At<ChallengeDraft>, params: &[String], problems: &mut Diagnostics) -> Option<Challenge> {
+    let ChallengeDraft {
+        name,
+        when,
+        verify_first,
+        status,
+        content_type,
+        headers,
+        body,
+    } = draft.value;
+    let mut compiled = Vec::new();
+    for line in headers {
+        let header = line.value.split_once(':').and_then(|(name, text)| {
+            let text = At {
+                value: text.trim().to_owned(),
+                span: line.span.clone(),
+            };
+            Some((name.trim().parse().ok()?, template(&text, params, problems)?))
+        });
+        if header.is_none() {
+            problems.error(line.span, "bad value in `headers`", "expected \"Name: value\"", None);
+        }
+        compiled.extend(header);
+    }
+    Some(Challenge {
+        name,
+        when,
+        verify_first,
+        status,
+        content_type,
+        headers: compiled,
+        body: template(&body, params, problems)?,
+    })
+}
+
+fn template(text: &At<String>, params: &[String], problems: &mut Diagnostics) -> Option<Template> {
+    match Template::parse(&text.value, params) {
+        Ok(template) => Some(template),
+        Err(label) => {
+            problems.error(text.span.clone(), "bad template", label, None);
+            None
+        }
+    }
+}
+
+/// `LEFT == RIGHT`, each a template or the bare name of a place.
+fn equality(line: &At<String>, params: &[String], problems: &mut Diagnostics) -> Option<(Template, Template)> {
+    let Some((left, right)) = line.value.split_once(" == ") else {
+        problems.error(
+            line.span.clone(),
+            "bad value in `also_require`",
+            "expected \"A == B\"",
+            None,
+        );
+        return None;
+    };
+    let mut side = |text: &str| {
+        let text = text.trim();
+        let text = match Place::parse(text) {
+            Ok(_) => format!("{{{text}}}"),
+            Err(_) => text.to_owned(),
+        };
+        let span = line.span.clone();
+        template(&At { value: text, span }, params, problems)
+    };
+    let sides = (side(left), side(right));
+    Some((sides.0?, sides.1?))
+}
+
+const CONFIDENCES: [(&str, Confidence); 3] = [
+    ("proven", Confidence::Proven),
+    ("documented", Confidence::Documented),
+    ("unverified", Confidence::Unverified),
+];
+
+const PARTS: [(&str, Part); 3] = [("id", Part::Id), ("type", Part::Type), ("body", Part::Body)];
+
+const ID_MISSING: [(&str, IdMissing); 2] = [("digest", IdMissing::Digest), ("reject", IdMissing::Reject)];
+
+const KINDS: [(&str, Kind); 4] = [
+    ("hmac", Kind::Hmac),
+    ("token", Kind::Token),
+    ("basic", Kind::Basic),
+    ("none", Kind::None),
+];
+
+fn parse_kind(text: &str) -> Result<Kind, String> {
+    match text {
+        "digest" | "ed25519" | "ecdsa" | "rsa" | "jwt" => Err(format!("`{text}` is not in this version")),
+        text => named(text, &KINDS),
+    }
+}
+
+fn named<T: Copy>(text: &str, names: &[(&str, T)]) -> Result<T, String> {
+    match names.iter().find(|(name, _)| *name == text) {
+        Some((_, value)) => Ok(*value),
+        None => {
+            let all: Vec<_> = names.iter().map(|(name, _)| format!("\"{name}\"")).collect();
+            Err(format!("expected one of {}", all.join(", ")))
+        }
+    }
+}
+
+/// A list whose every item is parsed; mistakes are told at the item.
+fn each<T>(
+    s: &mut Section<'_>,
+    key: &'static str,
+    problems: &mut Diagnostics,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Option<At<Vec<T>>> {
+    let found = s.strings(key, problems)?;
+    let mut out = Vec::new();
+    for item in found.value {
+        match parse(&item.value) {
+            Ok(value) => out.push(value),
+            Err(label) => problems.error(item.span, format!("bad value in `{}`", s.full(key)), label, None),
+        }
+    }
+    Some(At {
+        value: out,
+        span: found.span,
+    })
+}
+
+fn texts(s: &mut Section<'_>, key: &'static str, problems: &mut Diagnostics) -> Option<At<Vec<String>>> {
+    each(s, key, problems, |text| Ok(text.to_owned()))
+}
+
+/// One place, or a list of places.
+fn places(s: &mut Section<'_>, key: &'static str, problems: &mut Diagnostics) -> Option<At<Vec<Place>>> {
+    let is_list = s.value(key)?.value.as_array().is_some();
+    if is_list {
+        return each(s, key, problems, Place::parse);
+    }
+    s.parsed(key, problems, Place::parse)
+        .map(|found| found.map(|place| vec![place]))
+}
+
+fn value<T>(found: Option<At<T>>) -> Option<T> {
+    found.map(|found| found.value)
+}
+
+fn text_of(found: &Option<At<String>>) -> String {
+    found.as_ref().map(|found| found.value.clone()).unwrap_or_default()
+}
+
+fn non_empty(found: &Option<At<String>>) -> Option<String> {
+    found
+        .as_ref()
+        .map(|found| found.value.clone())
+        .filter(|text| !text.is_empty())
+}
+
+fn status(code: i64) -> StatusCode {
+    u16::try_from(code)
+        .ok()
+        .and_then(|code| StatusCode::from_u16(code).ok())
+        .unwrap_or(StatusCode::OK)
+}
+
+/// What the record says, one line each, for people.
+pub(super) fn explain(record: &Record) -> Vec<(&'static str, String)> {
+    let _ = record;
+    Vec::new()
+}

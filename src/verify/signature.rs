@@ -1,0 +1,470 @@
+//! Takes a signature header apart: from header lines to candidate digests, in every form that providers use.
+
+use std::borrow::Cow;
+
+use data_encoding::{BASE64, BASE64_NOPAD, BASE64URL, BASE64URL_NOPAD, Encoding as Codec, HEXLOWER_PERMISSIVE};
+
+use super::Reason;
+use super::mac::Tag;
+use super::place::{Fields, Place};
+
+/// Most candidate digests of one request. Real rotations send two or three, DocuSign up to 100 numbered headers.
+const MAX_CANDIDATES: usize = 100;
+
+/// Most groups of one header. Each costs a hash over the body; Persona's rotation sends two.
+const MAX_GROUPS: usize = 4;
+
+/// How digests are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encoding {
+    /// Hexadecimal in either case (SH-01); signed in lower case.
+    Hex,
+    /// Hexadecimal in either case; signed in upper case.
+    HexUpper,
+    /// `0x` and hexadecimal.
+    Hex0x,
+    /// Canonical base64 with padding.
+    Base64,
+    /// Canonical base64 without padding.
+    Base64NoPad,
+    /// URL-safe base64 with padding.
+    Base64Url,
+    /// URL-safe base64 without padding.
+    Base64UrlNoPad,
+    /// Base64 of the hexadecimal text.
+    Base64OfHex,
+}
+
+impl Encoding {
+    pub(super) const NAMED: [(&'static str, Self); 8] = [
+        ("hex", Self::Hex),
+        ("hex_upper", Self::HexUpper),
+        ("hex_0x", Self::Hex0x),
+        ("base64", Self::Base64),
+        ("base64_nopad", Self::Base64NoPad),
+        ("base64url", Self::Base64Url),
+        ("base64url_nopad", Self::Base64UrlNoPad),
+        ("base64_of_hex", Self::Base64OfHex),
+    ];
+
+    /// Its name in records.
+    pub(super) fn as_str(self) -> &'static str {
+        Self::NAMED
+            .iter()
+            .find(|(_, e)| *e == self)
+            .map_or("", |(name, _)| name)
+    }
+
+    /// The digest that `text` spells. Anything but the one right spelling is none.
+    pub(super) fn decode(self, text: &[u8]) -> Option<Tag> {
+        match self {
+            Self::Hex | Self::HexUpper => decode(&HEXLOWER_PERMISSIVE, text),
+            Self::Hex0x => decode(&HEXLOWER_PERMISSIVE, text.strip_prefix(b"0x")?),
+            Self::Base64 => decode(&BASE64, text),
+            Self::Base64NoPad => decode(&BASE64_NOPAD, text),
+            Self::Base64Url => decode(&BASE64URL, text),
+            Self::Base64UrlNoPad => decode(&BASE64URL_NOPAD, text),
+            Self::Base64OfHex => {
+                if text.len() > 256 {
+                    return None;
+                }
+                decode(&HEXLOWER_PERMISSIVE, &BASE64.decode(text).ok()?)
+            }
+        }
+    }
+
+    /// How the digest is written.
+    pub(super) fn encode(self, digest: &[u8]) -> String {
+        let lower = || data_encoding::HEXLOWER.encode(digest);
+        match self {
+            Self::Hex => lower(),
+            Self::HexUpper => data_encoding::HEXUPPER.encode(digest),
+            Self::Hex0x => format!("0x{}", lower()),
+            Self::Base64 => BASE64.encode(digest),
+            Self::Base64NoPad => BASE64_NOPAD.encode(digest),
+            Self::Base64Url => BASE64URL.encode(digest),
+            Self::Base64UrlNoPad => BASE64URL_NOPAD.encode(digest),
+            Self::Base64OfHex => BASE64.encode(lower().as_bytes()),
+        }
+    }
+}
+
+/// Decodes on the stack; texts longer than any digest are refused before they are looked at.
+fn decode(codec: &Codec, text: &[u8]) -> Option<Tag> {
+    let mut buffer = [0; 96];
+    let room = buffer.get_mut(..codec.decode_len(text.len()).ok()?)?;
+    let len = codec.decode_mut(text, room).ok()?;
+    Tag::new(buffer.get(..len)?)
+}
+
+/// The grammar of the signature's value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Parse {
+    /// One digest.
+    Plain,
+    /// Several digests.
+    List { separator: String },
+    /// `key=value` pairs, some of which are digests (Stripe).
+    KeyValue {
+        separator: String,
+        keys: Vec<String>,
+        group_separator: Option<String>,
+    },
+    /// `tag,digest` entries of which those with our tag count (Standard Webhooks).
+    Tagged {
+        separator: String,
+        tag_separator: String,
+        tag: String,
+    },
+    /// The time first, then digests (Recurly).
+    Positional { separator: String },
+}
+
+/// Where the signature stands and how it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Form {
+    /// All places count; those that the request lacks are passed over.
+    pub(super) places: Vec<Place>,
+    pub(super) parse: Parse,
+    pub(super) prefix: String,
+    pub(super) prefix_optional: bool,
+    pub(super) encoding: Encoding,
+    /// Highest number of [`Place::NumberedHeaders`].
+    pub(super) max_n: u32,
+}
+
+/// Candidates that share the header's other values.
+#[derive(Debug, Default)]
+pub(super) struct Group<'v> {
+    keys: Vec<(&'v [u8], &'v [u8])>,
+    /// What the request claims.
+    pub(super) tags: Vec<Tag>,
+}
+
+impl<'v> Group<'v> {
+    /// The value of a key inside the header; a key that stands there with two values has none.
+    pub(super) fn get(&self, key: &[u8]) -> Option<&'v [u8]> {
+        let mut values = self.keys.iter().filter(|(k, _)| *k == key).map(|(_, v)| *v);
+        let first = values.next()?;
+        values.all(|other| other == first).then_some(first)
+    }
+
+    /// A group with one value, for signing.
+    pub(super) fn signing(key: &'v [u8], value: &'v [u8]) -> Self {
+        Self {
+            keys: vec![(key, value)],
+            tags: Vec::new(),
+        }
+    }
+}
+
+impl Form {
+    /// Whether the head alone shows the signature.
+    pub(super) fn is_in_head(&self) -> bool {
+        self.places.iter().all(Place::is_in_head)
+    }
+
+    /// The raw values, not empty, in their order.
+    pub(super) fn lines<'f>(&self, fields: &'f Fields<'_>) -> Result<Vec<Cow<'f, [u8]>>, Reason> {
+        let mut lines = Vec::new();
+        for place in &self.places {
+            match place {
+                Place::Header(name) => {
+                    let all = fields.headers.get_all(name).iter();
+                    lines.extend(all.map(|value| Cow::Borrowed(value.as_bytes())));
+                }
+                Place::NumberedHeaders(before, after) => {
+                    let names = (1..=self.max_n).map(|n| format!("{before}{n}{after}"));
+                    let found = names.filter_map(|name| fields.headers.get(name));
+                    lines.extend(found.map(|value| Cow::Borrowed(value.as_bytes())));
+                }
+                place => lines.extend(fields.get(place)),
+            }
+        }
+        lines.retain(|line| !line.trim_ascii().is_empty());
+        let is_single = self.parse == Parse::Plain && self.places.len() == 1;
+        match lines.len() {
+            0 => Err(Reason::MissingSignature),
+            // A hop may join two lines with a comma (RFC 9110 section 5.3), so they mean what one joined line means:
+            // nothing, in a scheme that has no list.
+            2.. if is_single && matches!(self.places.first(), Some(Place::Header(_))) => {
+                Err(Reason::MalformedSignature)
+            }
+            1..=MAX_CANDIDATES => Ok(lines),
+            _ => Err(Reason::MalformedSignature),
+        }
+    }
+
+    /// Takes the values apart. Entries that cannot be a digest of `digest_len` bytes are passed over; if none is left,
+    /// the signature is malformed.
+    pub(super) fn groups<'v>(&self, lines: &'v [Cow<'_, [u8]>], digest_len: usize) -> Result<Vec<Group<'v>>, Reason> {
+        let mut groups = vec![Group::default()];
+        for line in lines {
+            match &self.parse {
+                Parse::KeyValue {
+                    group_separator: Some(separator),
+                    ..
+                } => {
+                    for part in split(line, separator) {
+                        let mut group = Group::default();
+                        self.entries(part, digest_len, &mut group);
+                        groups.push(group);
+                    }
+                }
+                _ => {
+                    if let Some(group) = groups.first_mut() {
+                        self.entries(line, digest_len, group);
+                    }
+                }
+            }
+        }
+        groups.retain(|group| !group.tags.is_empty());
+        let candidates: usize = groups.iter().map(|group| group.tags.len()).sum();
+        if candidates == 0 || candidates > MAX_CANDIDATES || groups.len() > MAX_GROUPS {
+            return Err(Reason::MalformedSignature);
+        }
+        Ok(groups)
+    }
+
+    fn entries<'v>(&self, line: &'v [u8], digest_len: usize, group: &mut Group<'v>) {
+        let mut claim = |text: &[u8]| {
+            let tag = self.encoding.decode(text).filter(|tag| tag.len() == digest_len);
+            group.tags.extend(tag);
+        };
+        match &self.parse {
+            Parse::Plain => {
+                if let Some(text) = self.strip(line) {
+                    claim(text);
+                }
+            }
+            Parse::List { separator } => split(line, separator)
+                .filter_map(|entry| self.strip(entry))
+                .for_each(claim),
+            Parse::KeyValue { separator, keys, .. } => {
+                for entry in split(line, separator) {
+                    let Some((key, value)) = cut(entry, b"=") else { continue };
+                    if keys.iter().any(|known| known.as_bytes() == key) {
+                        group.tags.extend(
+                            self.strip(value)
+                                .and_then(|text| self.encoding.decode(text))
+                                .filter(|tag| tag.len() == digest_len),
+                        );
+                    } else {
+                        group.keys.push((key, value));
+                    }
+                }
+            }
+            Parse::Tagged {
+                separator,
+                tag_separator,
+                tag,
+            } => split(line, separator)
+                .filter_map(|entry| cut(entry, tag_separator.as_bytes()))
+                .filter(|(found, _)| *found == tag.as_bytes())
+                .filter_map(|(_, text)| self.strip(text))
+                .for_each(claim),
+            Parse::Positional { separator } => {
+                let mut parts = split(line, separator);
+                if let Some(first) = parts.next() {
+                    group.keys.push((b"0", first));
+                }
+                for text in parts.filter_map(|entry| self.strip(entry)) {
+                    let tag = self.encoding.decode(text).filter(|tag| tag.len() == digest_len);
+                    group.tags.extend(tag);
+                }
+            }
+        }
+    }
+
+    /// The value without the prefix; white space around either is not part of it (SH-02).
+    pub(super) fn strip<'v>(&self, value: &'v [u8]) -> Option<&'v [u8]> {
+        let value = value.trim_ascii();
+        match value.strip_prefix(self.prefix.as_bytes()) {
+            Some(rest) => Some(rest.trim_ascii()),
+            None => self.prefix_optional.then_some(value),
+        }
+    }
+
+    /// The header's value for a fresh digest; `time` is what `sig:KEY` says the time is.
+    pub(super) fn write(&self, digest: &[u8], time: Option<(&str, &str)>) -> String {
+        let text = format!("{}{}", self.prefix, self.encoding.encode(digest));
+        match &self.parse {
+            Parse::Plain | Parse::List { .. } => text,
+            Parse::KeyValue { separator, keys, .. } => {
+                let key = keys.first().map(String::as_str).unwrap_or_default();
+                match time {
+                    Some((name, time)) => format!("{name}={time}{separator}{key}={text}"),
+                    None => format!("{key}={text}"),
+                }
+            }
+            Parse::Tagged { tag_separator, tag, .. } => format!("{tag}{tag_separator}{text}"),
+            Parse::Positional { separator } => match time {
+                Some((_, time)) => format!("{time}{separator}{text}"),
+                None => text,
+            },
+        }
+    }
+}
+
+/// Splits at a one-character or longer separator and trims each part. Empty parts are passed over.
+fn split<'v>(text: &'v [u8], separator: &str) -> impl Iterator<Item = &'v [u8]> {
+    let separator = separator.as_bytes().to_vec();
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        loop {
+            let here = rest?;
+            let at = memchr::memmem::find(here, &separator).filter(|_| !separator.is_empty());
+            let part = match at {
+                Some(at) => {
+                    rest = here.get(at + separator.len()..);
+                    here.get(..at).unwrap_or_default()
+                }
+                None => {
+                    rest = None;
+                    here
+                }
+            };
+            let part = part.trim_ascii();
+            if !part.is_empty() {
+                return Some(part);
+            }
+        }
+    })
+}
+
+/// Cuts at the first `mark` and trims both sides.
+fn cut<'v>(text: &'v [u8], mark: &[u8]) -> Option<(&'v [u8], &'v [u8])> {
+    let at = memchr::memmem::find(text, mark)?;
+    let before = text.get(..at)?.trim_ascii();
+    let after = text.get(at + mark.len()..)?.trim_ascii();
+    Some((before, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(parse: Parse) -> Form {
+        Form {
+            places: vec![Place::parse("header:x-sig").unwrap()],
+            parse,
+            prefix: String::new(),
+            prefix_optional: false,
+            encoding: Encoding::Hex,
+            max_n: 0,
+        }
+    }
+
+    fn read<'v>(form: &Form, lines: &'v [Cow<'_, [u8]>]) -> Result<Vec<Group<'v>>, Reason> {
+        form.groups(lines, 2)
+    }
+
+    fn tags(groups: &[Group<'_>]) -> Vec<Vec<u8>> {
+        groups
+            .iter()
+            .flat_map(|g| g.tags.iter().map(|t| t.as_slice().to_vec()))
+            .collect()
+    }
+
+    #[test]
+    fn hex_is_read_in_either_case_and_only_in_full() {
+        assert_eq!(Encoding::Hex.decode(b"aBcD").unwrap().as_slice(), [0xab, 0xcd]);
+        for bad in ["abc", "zz", "ab cd", "0xab"] {
+            assert!(Encoding::Hex.decode(bad.as_bytes()).is_none(), "{bad}");
+        }
+        assert!(Encoding::Hex.decode(&[b'a'; 8192]).is_none());
+    }
+
+    #[test]
+    fn base64_must_be_canonical_in_the_form_that_the_record_names() {
+        assert!(Encoding::Base64.decode(b"AAA=").is_some());
+        for bad in ["AAA", "AAB=", "AA-_", "AAA=\n", " AAA="] {
+            assert!(Encoding::Base64.decode(bad.as_bytes()).is_none(), "{bad}");
+        }
+        assert!(Encoding::Base64NoPad.decode(b"AAA").is_some());
+        assert!(Encoding::Base64UrlNoPad.decode(b"_-8").is_some());
+    }
+
+    #[test]
+    fn every_encoding_reads_what_it_writes() {
+        for (name, encoding) in Encoding::NAMED {
+            let text = encoding.encode(&[0, 1, 0xfe, 0xff, 7]);
+            assert_eq!(
+                encoding.decode(text.as_bytes()).unwrap().as_slice(),
+                [0, 1, 0xfe, 0xff, 7],
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn key_value_lists_bear_spaces_order_and_strangers() {
+        let form = form(Parse::KeyValue {
+            separator: ",".into(),
+            keys: vec!["v1".into()],
+            group_separator: None,
+        });
+        for text in ["t=1, v1=abcd ,  v0=00", "v0=00,v1=abcd,t=1", "t=1,v1=abcd,x=y,,noise"] {
+            let lines = [Cow::Borrowed(text.as_bytes())];
+            let groups = read(&form, &lines).unwrap();
+            assert_eq!(tags(&groups), [[0xab, 0xcd]], "{text}");
+            assert_eq!(groups[0].get(b"t"), Some(&b"1"[..]), "{text}");
+        }
+        let split = ["t=1", "v1=abcd", "v0=00"].map(|line| Cow::Borrowed(line.as_bytes()));
+        assert_eq!(read(&form, &split).unwrap()[0].get(b"t"), Some(&b"1"[..]));
+    }
+
+    #[test]
+    fn a_key_with_two_values_has_none() {
+        let form = form(Parse::KeyValue {
+            separator: ",".into(),
+            keys: vec!["v1".into()],
+            group_separator: None,
+        });
+        let lines = [Cow::Borrowed(&b"t=1,t=2,v1=abcd"[..])];
+        assert_eq!(read(&form, &lines).unwrap()[0].get(b"t"), None);
+    }
+
+    #[test]
+    fn groups_keep_their_own_time() {
+        let form = form(Parse::KeyValue {
+            separator: ",".into(),
+            keys: vec!["v1".into()],
+            group_separator: Some(" ".into()),
+        });
+        let lines = [Cow::Borrowed(&b"t=1,v1=abcd t=2,v1=0102"[..])];
+        let groups = read(&form, &lines).unwrap();
+        let times: Vec<_> = groups.iter().map(|g| g.get(b"t").unwrap()).collect();
+        assert_eq!(times, [b"1", b"2"]);
+    }
+
+    #[test]
+    fn only_our_tag_counts() {
+        let form = form(Parse::Tagged {
+            separator: " ".into(),
+            tag_separator: ",".into(),
+            tag: "v1".into(),
+        });
+        let lines = [Cow::Borrowed(&b"v1,zz v1,abcd v2,0102 v1a,0304 0506"[..])];
+        assert_eq!(tags(&read(&form, &lines).unwrap()), [[0xab, 0xcd]]);
+        let lines = [Cow::Borrowed(&b"v2,abcd"[..])];
+        assert_eq!(read(&form, &lines).unwrap_err(), Reason::MalformedSignature);
+    }
+
+    #[test]
+    fn the_first_position_is_the_time() {
+        let form = form(Parse::Positional { separator: ",".into() });
+        let lines = [Cow::Borrowed(&b"1700,abcd,0102"[..])];
+        let groups = read(&form, &lines).unwrap();
+        assert_eq!(groups[0].get(b"0"), Some(&b"1700"[..]));
+        assert_eq!(tags(&groups), [[0xab, 0xcd], [1, 2]]);
+    }
+
+    #[test]
+    fn the_number_of_candidates_is_bounded() {
+        let form = form(Parse::List { separator: ",".into() });
+        let many = vec!["abcd"; MAX_CANDIDATES + 1].join(",");
+        let lines = [Cow::Borrowed(many.as_bytes())];
+        assert_eq!(read(&form, &lines).unwrap_err(), Reason::MalformedSignature);
+    }
+}

@@ -1,0 +1,397 @@
+//! Texts with places for values: what a provider signs, and what we answer to a hand-shake.
+//!
+//! A template is compiled once. For each request it is filled into a list of byte slices that borrow from the request,
+//! so a signed payload is hashed without being put together in memory.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+
+use super::form;
+use super::json::Pointer;
+use super::place::{Fields, Place};
+use super::signature::Group;
+
+/// A compiled template.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Template {
+    text: String,
+    pieces: Vec<Piece>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Literal(String),
+    Token(Token),
+    /// `[[...]]`: left out when a value in it is absent.
+    Segment(Vec<Piece>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Token {
+    Body,
+    BodySha256Hex,
+    FormSorted,
+    Method,
+    Path,
+    PathQuery,
+    Timestamp,
+    Url,
+    UrlNoQuery,
+    Param(String),
+    Value { place: Place, optional: bool },
+}
+
+/// The tokens without a name behind them.
+const WORDS: [(&str, Token); 9] = [
+    ("body", Token::Body),
+    ("body_sha256_hex", Token::BodySha256Hex),
+    ("form_sorted", Token::FormSorted),
+    ("method", Token::Method),
+    ("path", Token::Path),
+    ("path_query", Token::PathQuery),
+    ("timestamp", Token::Timestamp),
+    ("url", Token::Url),
+    ("url_no_query", Token::UrlNoQuery),
+];
+
+/// A value that the text needs is not in the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// In the head.
+    InHead,
+    /// In the body, which therefore is not of the form that the scheme signs.
+    InBody,
+}
+
+/// Everything a template is filled with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Filling<'a> {
+    pub(super) fields: &'a Fields<'a>,
+    pub(super) params: &'a BTreeMap<String, String>,
+    /// The characters of the signed time, as they came.
+    pub(super) timestamp: Option<&'a [u8]>,
+    /// The public URL, in the spelling that is being tried.
+    pub(super) url: &'a str,
+    /// The signature header's own keys.
+    pub(super) group: Option<&'a Group<'a>>,
+}
+
+impl Template {
+    /// Compiles `text`. `params` are the names that a source may give values for.
+    ///
+    /// A `{` that no lower-case word follows is an ordinary character, so that JSON answers can be written plainly.
+    pub(super) fn parse(text: &str, params: &[String]) -> Result<Self, String> {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some((before, tail)) = rest.split_once("[[") {
+            let (inside, after) = tail.split_once("]]").ok_or("`[[` has no `]]`")?;
+            parse_flat(before, params, &mut pieces)?;
+            let mut segment = Vec::new();
+            parse_flat(inside, params, &mut segment)?;
+            pieces.push(Piece::Segment(segment));
+            rest = after;
+        }
+        parse_flat(rest, params, &mut pieces)?;
+        Ok(Self {
+            text: text.to_owned(),
+            pieces,
+        })
+    }
+
+    /// As written.
+    pub(super) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the public URL is in it.
+    pub(super) fn uses_url(&self) -> bool {
+        self.tokens().any(|t| matches!(t, Token::Url | Token::UrlNoQuery))
+    }
+
+    /// Whether the time is in it.
+    pub(super) fn uses_timestamp(&self) -> bool {
+        self.tokens().any(|t| *t == Token::Timestamp)
+    }
+
+    /// Whether the whole body is in it, as bytes, as digest or as all its fields.
+    pub(super) fn covers_body(&self) -> bool {
+        self.tokens()
+            .any(|t| matches!(t, Token::Body | Token::BodySha256Hex | Token::FormSorted))
+    }
+
+    /// Whether the value at `place` is in it.
+    pub(super) fn covers(&self, place: &Place) -> bool {
+        let covers_whole = match place {
+            Place::Json(_) | Place::Form(_) => self.covers_body(),
+            Place::Query(_) => self.uses_url() || self.tokens().any(|t| *t == Token::PathQuery),
+            Place::Header(_) | Place::NumberedHeaders(..) | Place::Signature(_) => false,
+        };
+        covers_whole || self.places().any(|known| known == place)
+    }
+
+    /// The JSON pointers in it.
+    pub(super) fn pointers(&self) -> impl Iterator<Item = &Pointer> {
+        self.places().filter_map(|place| match place {
+            Place::Json(pointer) => Some(pointer),
+            _ => None,
+        })
+    }
+
+    /// The places in it.
+    pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
+        self.tokens().filter_map(|token| match token {
+            Token::Value { place, .. } => Some(place),
+            _ => None,
+        })
+    }
+
+    fn tokens(&self) -> impl Iterator<Item = &Token> {
+        fn flat(pieces: &[Piece]) -> impl Iterator<Item = &Token> {
+            pieces.iter().filter_map(|piece| match piece {
+                Piece::Token(token) => Some(token),
+                Piece::Literal(_) | Piece::Segment(_) => None,
+            })
+        }
+        let inside = self.pieces.iter().flat_map(|piece| match piece {
+            Piece::Segment(segment) => flat(segment),
+            Piece::Literal(_) | Piece::Token(_) => flat(&[]),
+        });
+        flat(&self.pieces).chain(inside)
+    }
+
+    /// Appends the filled text to `out`, slice by slice.
+    pub(super) fn fill<'a>(&'a self, with: &Filling<'a>, out: &mut Vec<Cow<'a, [u8]>>) -> Result<(), Missing> {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Literal(text) => out.push(Cow::Borrowed(text.as_bytes())),
+                Piece::Token(token) => out.push(token.value(with)?),
+                Piece::Segment(segment) => {
+                    let kept = out.len();
+                    if fill_segment(segment, with, out).is_err() {
+                        out.truncate(kept);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The filled text in one piece, each value passed through `escape`, which may refuse it.
+    pub(super) fn render(&self, with: &Filling<'_>, escape: impl Fn(&[u8]) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Literal(text) => out.extend_from_slice(text.as_bytes()),
+                Piece::Token(token) => out.extend(escape(&token.value(with).ok()?)?),
+                Piece::Segment(_) => {}
+            }
+        }
+        Some(out)
+    }
+}
+
+fn fill_segment<'a>(segment: &'a [Piece], with: &Filling<'a>, out: &mut Vec<Cow<'a, [u8]>>) -> Result<(), Missing> {
+    for piece in segment {
+        match piece {
+            Piece::Literal(text) => out.push(Cow::Borrowed(text.as_bytes())),
+            Piece::Token(token) => out.push(token.value(with)?),
+            Piece::Segment(_) => {}
+        }
+    }
+    Ok(())
+}
+
+impl Token {
+    fn value<'a>(&'a self, with: &Filling<'a>) -> Result<Cow<'a, [u8]>, Missing> {
+        let fields = with.fields;
+        let value: Cow<'a, [u8]> = match self {
+            Self::Body => Cow::Borrowed(fields.body),
+            Self::BodySha256Hex => {
+                let digest = data_encoding::HEXLOWER.encode(&Sha256::digest(fields.body));
+                Cow::Owned(digest.into_bytes())
+            }
+            // A body that is no form would otherwise go uncovered by the signature.
+            Self::FormSorted if !fields.has_form() => return Err(Missing::InBody),
+            Self::FormSorted => Cow::Owned(form::sorted(fields.body)),
+            Self::Method => Cow::Borrowed(fields.method.as_str().as_bytes()),
+            Self::Path => Cow::Borrowed(fields.target.path().as_bytes()),
+            Self::PathQuery => Cow::Borrowed(fields.target.as_str().as_bytes()),
+            Self::Timestamp => Cow::Borrowed(with.timestamp.ok_or(Missing::InHead)?),
+            Self::Url => Cow::Borrowed(with.url.as_bytes()),
+            Self::UrlNoQuery => Cow::Borrowed(with.url.split('?').next().unwrap_or_default().as_bytes()),
+            Self::Param(name) => Cow::Borrowed(with.params.get(name).ok_or(Missing::InHead)?.as_bytes()),
+            Self::Value { place, optional } => match lookup(place, with) {
+                Some(value) => value,
+                None if *optional => Cow::Borrowed(&[][..]),
+                None if place.is_in_head() => return Err(Missing::InHead),
+                None => return Err(Missing::InBody),
+            },
+        };
+        Ok(value)
+    }
+}
+
+fn lookup<'a>(place: &'a Place, with: &Filling<'a>) -> Option<Cow<'a, [u8]>> {
+    match place {
+        // Two lines with one name: nobody can say which one is signed.
+        Place::Header(name) if with.fields.is_repeated(name) => None,
+        Place::Signature(key) => with.group?.get(key.as_bytes()).map(Cow::Borrowed),
+        place => with.fields.get(place),
+    }
+}
+
+fn parse_flat(text: &str, params: &[String], pieces: &mut Vec<Piece>) -> Result<(), String> {
+    let mut literal = String::new();
+    let mut rest = text;
+    while let Some(open) = rest.find('{') {
+        let (before, tail) = rest.split_at(open);
+        literal.push_str(before);
+        let inside = tail.strip_prefix('{').unwrap_or_default();
+        if inside.starts_with(|c: char| c.is_ascii_lowercase()) {
+            let (name, after) = inside
+                .split_once('}')
+                .ok_or_else(|| format!("`{{{inside}` has no `}}`"))?;
+            if !literal.is_empty() {
+                pieces.push(Piece::Literal(std::mem::take(&mut literal)));
+            }
+            pieces.push(Piece::Token(parse_token(name, params)?));
+            rest = after;
+        } else {
+            literal.push('{');
+            rest = inside;
+        }
+    }
+    literal.push_str(rest);
+    if !literal.is_empty() {
+        pieces.push(Piece::Literal(literal));
+    }
+    Ok(())
+}
+
+fn parse_token(name: &str, params: &[String]) -> Result<Token, String> {
+    if let Some((_, token)) = WORDS.iter().find(|(word, _)| *word == name) {
+        return Ok(token.clone());
+    }
+    if let Some((kind, tail)) = name.split_once(':') {
+        let (kind, optional) = match kind.strip_suffix('?') {
+            Some(kind) => (kind, true),
+            None => (kind, false),
+        };
+        let place = Place::parse(&format!("{kind}:{tail}")).map_err(|why| format!("in `{{{name}}}`: {why}"))?;
+        if matches!(place, Place::NumberedHeaders(..)) {
+            return Err(format!("`{{{name}}}` names many headers"));
+        }
+        return Ok(Token::Value { place, optional });
+    }
+    if params.iter().any(|param| param == name) {
+        return Ok(Token::Param(name.to_owned()));
+    }
+    let known = WORDS
+        .iter()
+        .map(|(word, _)| *word)
+        .chain(params.iter().map(String::as_str));
+    let near = known.min_by_key(|word| strsim::damerau_levenshtein(word, name));
+    Err(match near {
+        Some(near) => format!("unknown token `{{{name}}}`; did you mean `{{{near}}}`?"),
+        None => format!("unknown token `{{{name}}}`"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{HeaderMap, Method};
+
+    fn fill(template: &str, headers: &[(&'static str, &str)], body: &str) -> Result<String, Missing> {
+        let params = ["app_key".to_owned()];
+        let template = Template::parse(template, &params).unwrap();
+        let pointers: Vec<Pointer> = template.pointers().cloned().collect();
+        let map: HeaderMap = headers
+            .iter()
+            .map(|(k, v)| (http::HeaderName::from_static(k), v.parse().unwrap()))
+            .collect();
+        let target = "/p?q=1".parse().unwrap();
+        let fields = Fields::new(&Method::POST, &target, &map, body.as_bytes(), &pointers);
+        let params = BTreeMap::from([("app_key".to_owned(), "K".to_owned())]);
+        let with = Filling {
+            fields: &fields,
+            params: &params,
+            timestamp: Some(b"17"),
+            url: "https://h.test/p?q=1",
+            group: None,
+        };
+        let mut out = Vec::new();
+        template.fill(&with, &mut out)?;
+        Ok(String::from_utf8(out.concat()).unwrap())
+    }
+
+    #[test]
+    fn tokens_take_their_values_from_the_request() {
+        assert_eq!(fill("v0:{timestamp}:{body}", &[], "B").as_deref(), Ok("v0:17:B"));
+        assert_eq!(
+            fill("{method}{path}|{path_query}", &[], "").as_deref(),
+            Ok("POST/p|/p?q=1")
+        );
+        assert_eq!(
+            fill("{url}|{url_no_query}|{app_key}", &[], "").as_deref(),
+            Ok("https://h.test/p?q=1|https://h.test/p|K")
+        );
+        assert_eq!(fill("{header:x-a}{query:q}", &[("x-a", "")], "").as_deref(), Ok("1"));
+        assert_eq!(fill("{json:/a}{json?:/b}", &[], "{\"a\":1}").as_deref(), Ok("1"));
+    }
+
+    #[test]
+    fn an_absent_value_is_told_by_where_it_should_stand() {
+        assert_eq!(fill("{header:x-a}", &[], ""), Err(Missing::InHead));
+        assert_eq!(fill("{json:/a}", &[], "{}"), Err(Missing::InBody));
+        assert_eq!(
+            fill("{form_sorted}", &[("content-type", "application/json")], "{}"),
+            Err(Missing::InBody)
+        );
+    }
+
+    #[test]
+    fn an_optional_segment_is_left_out_whole() {
+        let template = "[[id:{query:q};]][[rid:{header:x-r};]]ts:{timestamp};";
+        assert_eq!(fill(template, &[], "").as_deref(), Ok("id:1;ts:17;"));
+        assert_eq!(fill(template, &[("x-r", "r")], "").as_deref(), Ok("id:1;rid:r;ts:17;"));
+    }
+
+    #[test]
+    fn a_repeated_signed_header_is_not_guessed_at() {
+        let (name, map) = (http::HeaderName::from_static("x-a"), HeaderMap::new());
+        let mut map = map;
+        map.append(&name, "1".parse().unwrap());
+        map.append(&name, "2".parse().unwrap());
+        let template = Template::parse("{header:x-a}", &[]).unwrap();
+        let target = "/".parse().unwrap();
+        let fields = Fields::new(&Method::POST, &target, &map, b"", &[]);
+        let params = BTreeMap::new();
+        let with = Filling {
+            fields: &fields,
+            params: &params,
+            timestamp: None,
+            url: "",
+            group: None,
+        };
+        assert_eq!(template.fill(&with, &mut Vec::new()), Err(Missing::InHead));
+    }
+
+    #[test]
+    fn json_braces_are_ordinary_characters() {
+        assert_eq!(
+            fill("{\"challenge\":\"{json:/c}\",\"t\":{}}", &[], "{\"c\":\"x\"}").as_deref(),
+            Ok("{\"challenge\":\"x\",\"t\":{}}")
+        );
+    }
+
+    #[test]
+    fn unknown_tokens_are_refused_with_a_proposal() {
+        let error = Template::parse("{boddy}", &[]).unwrap_err();
+        assert!(error.contains("did you mean `{body}`?"), "{error}");
+        assert!(Template::parse("{body", &[]).is_err());
+        assert!(Template::parse("[[{body}", &[]).is_err());
+    }
+}

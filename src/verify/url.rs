@@ -1,0 +1,248 @@
+//! The public URL that some schemes sign: what the provider was told, never what a request claims (UR-01).
+//!
+//! Everything here is string surgery on the configured text and the received target. A URL library would normalise,
+//! and one changed byte breaks the signature (UR-02, UR-07).
+
+use http::uri::PathAndQuery;
+
+/// `public_url` of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublicUrl {
+    origin: String,
+    path: Option<String>,
+    query: Option<String>,
+}
+
+impl PublicUrl {
+    /// Parses `https://host[:port][/path[?query]]`, keeping every byte.
+    ///
+    /// The signed URL is the origin followed by the received path and query. A path, when written (other than `/`),
+    /// stands in for the received path, and a query for the received query: for front proxies that rewrite them.
+    ///
+    /// # Errors
+    /// What is wrong with it, as a label for people.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        const HELP: &str = "expected a URL as the provider was given it, such as \"https://hooks.example.com\"";
+        let lower = text.to_ascii_lowercase();
+        let scheme = ["https://", "http://"]
+            .into_iter()
+            .find(|s| lower.starts_with(s))
+            .ok_or(HELP)?;
+        let visible = text.bytes().all(|b| b.is_ascii_graphic());
+        if !visible || text.contains('#') {
+            return Err(format!("{HELP}, without spaces, control characters or a fragment"));
+        }
+        let rest = text.get(scheme.len()..).unwrap_or_default();
+        let authority_len = rest.find(['/', '?']).unwrap_or(rest.len());
+        if authority_len == 0 {
+            return Err(format!("there is no host; {HELP}"));
+        }
+        let (origin, target) = text.split_at(scheme.len() + authority_len);
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query.to_owned())),
+            None => (target, None),
+        };
+        let path = match (path, &query) {
+            ("" | "/", None) => None,
+            (path, _) => Some(path.to_owned()),
+        };
+        Ok(Self {
+            origin: origin.to_owned(),
+            path,
+            query,
+        })
+    }
+
+    /// Whether it names no path or query of its own, so that it can serve several sources.
+    pub fn is_origin(&self) -> bool {
+        self.path.is_none() && self.query.is_none()
+    }
+
+    /// The URL that the provider signed for a request with this target.
+    pub(super) fn of(&self, target: &PathAndQuery) -> String {
+        let path = self.path.as_deref().unwrap_or_else(|| target.path());
+        let query = match &self.query {
+            Some(query) => Some(query.as_str()),
+            None => target.query(),
+        };
+        match query {
+            Some(query) => format!("{}{path}?{query}", self.origin),
+            None => format!("{}{path}", self.origin),
+        }
+    }
+}
+
+/// A way in which a provider may have spelled the URL that it signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UrlVariant {
+    /// As the configuration says.
+    AsConfigured,
+    /// Without a port.
+    WithoutPort,
+    /// With the scheme's default port where none is written.
+    WithDefaultPort,
+    /// With `%3A` and `%40` in the query unescaped (Twilio's SIP calls, UR-04).
+    ColonAndAtUnescaped,
+}
+
+impl UrlVariant {
+    /// All of them with their names in records.
+    pub(super) const NAMED: [(&'static str, Self); 4] = [
+        ("as configured", Self::AsConfigured),
+        ("without port", Self::WithoutPort),
+        ("with default port", Self::WithDefaultPort),
+        ("colon and at unescaped", Self::ColonAndAtUnescaped),
+    ];
+}
+
+/// The distinct spellings of `url`: each port variant, each also unescaped where that is among `variants`.
+pub(super) fn spellings(url: String, variants: &[UrlVariant]) -> Vec<String> {
+    let mut out = Vec::new();
+    let mut add = |candidate: String| {
+        if !out.contains(&candidate) {
+            out.push(candidate);
+        }
+    };
+    for variant in variants {
+        match variant {
+            UrlVariant::AsConfigured => add(url.clone()),
+            UrlVariant::WithoutPort => add(without_port(&url)),
+            UrlVariant::WithDefaultPort => add(with_default_port(&url)),
+            UrlVariant::ColonAndAtUnescaped => {}
+        }
+    }
+    if out.is_empty() {
+        out.push(url);
+    }
+    if variants.contains(&UrlVariant::ColonAndAtUnescaped) {
+        let unescaped: Vec<String> = out.iter().map(|url| colon_and_at_unescaped(url)).collect();
+        for candidate in unescaped {
+            if !out.contains(&candidate) {
+                out.push(candidate);
+            }
+        }
+    }
+    out
+}
+
+/// Splits into what is before the port, the port with its colon (or nothing), and what comes after.
+fn split_port(url: &str) -> (&str, &str, &str) {
+    let authority_start = url.find("://").map_or(0, |at| at + 3);
+    let rest = url.get(authority_start..).unwrap_or_default();
+    let authority_end = authority_start + rest.find(['/', '?']).unwrap_or(rest.len());
+    let authority = url.get(authority_start..authority_end).unwrap_or_default();
+    // A colon starts a port only behind user information and behind the bracket of an IPv6 literal.
+    let host_start = authority.rfind(['@', ']']).map_or(0, |at| at + 1);
+    let host = authority.get(host_start..).unwrap_or_default();
+    let port_start = host
+        .find(':')
+        .map_or(authority_end, |at| authority_start + host_start + at);
+    let (before, rest) = url.split_at(port_start);
+    let (port, after) = rest.split_at(authority_end - port_start);
+    (before, port, after)
+}
+
+fn without_port(url: &str) -> String {
+    let (before, _, after) = split_port(url);
+    format!("{before}{after}")
+}
+
+fn with_default_port(url: &str) -> String {
+    let (before, port, after) = split_port(url);
+    if !port.is_empty() {
+        return url.to_owned();
+    }
+    let https = url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
+    let port = if https { 443 } else { 80 };
+    format!("{before}:{port}{after}")
+}
+
+fn colon_and_at_unescaped(url: &str) -> String {
+    match url.split_once('?') {
+        None => url.to_owned(),
+        Some((before, query)) => {
+            let query = query.replace("%3A", ":").replace("%3a", ":").replace("%40", "@");
+            format!("{before}?{query}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signed(public: &str, target: &str) -> String {
+        PublicUrl::parse(public).unwrap().of(&target.parse().unwrap())
+    }
+
+    #[test]
+    fn an_origin_is_followed_by_the_received_bytes() {
+        for origin in ["https://h.test", "https://h.test/"] {
+            assert_eq!(signed(origin, "/in?b=%27+x&a=1"), "https://h.test/in?b=%27+x&a=1");
+        }
+        assert_eq!(signed("HTTPS://H.test:8443", "/"), "HTTPS://H.test:8443/");
+    }
+
+    #[test]
+    fn a_written_path_or_query_stands_in_for_the_received_one() {
+        assert_eq!(
+            signed("https://h.test/public/", "/in?x=1"),
+            "https://h.test/public/?x=1"
+        );
+        assert_eq!(
+            signed("https://h.test/in?b=2&a=1", "/in?a=1&b=2"),
+            "https://h.test/in?b=2&a=1"
+        );
+        assert_eq!(signed("https://h.test?b=2", "/in"), "https://h.test?b=2");
+        assert!(!PublicUrl::parse("https://h.test/x").unwrap().is_origin());
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused() {
+        for bad in [
+            "",
+            "h.test",
+            "ftp://h.test",
+            "https://",
+            "https:///x",
+            "https://h.test/a b",
+            "https://h.test/#x",
+        ] {
+            assert!(PublicUrl::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ports_are_edited_in_the_authority_only() {
+        for (url, without, with) in [
+            (
+                "https://h.test/a:1?b=c:2",
+                "https://h.test/a:1?b=c:2",
+                "https://h.test:443/a:1?b=c:2",
+            ),
+            ("http://h.test:8080?x", "http://h.test?x", "http://h.test:8080?x"),
+            ("http://u:p@h.test/", "http://u:p@h.test/", "http://u:p@h.test:80/"),
+            ("https://[::1]/x", "https://[::1]/x", "https://[::1]:443/x"),
+            ("https://[::1]:9/x", "https://[::1]/x", "https://[::1]:9/x"),
+            ("https://h.test", "https://h.test", "https://h.test:443"),
+        ] {
+            assert_eq!(without_port(url), without);
+            assert_eq!(with_default_port(url), with);
+        }
+    }
+
+    #[test]
+    fn spellings_are_distinct_and_few() {
+        let all = UrlVariant::NAMED.map(|(_, variant)| variant);
+        let url = "https://h.test/in%40?c=sip%3A1%40h".to_owned();
+        assert_eq!(
+            spellings(url, &all),
+            [
+                "https://h.test/in%40?c=sip%3A1%40h",
+                "https://h.test:443/in%40?c=sip%3A1%40h",
+                "https://h.test/in%40?c=sip:1@h",
+                "https://h.test:443/in%40?c=sip:1@h"
+            ]
+        );
+    }
+}

@@ -1,0 +1,617 @@
+//! [`Verifier`]: a provider's record with a source's secrets.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use subtle::Choice;
+use zeroize::Zeroizing;
+
+use crate::request::{RawRequest, RequestHead};
+use crate::secret::Secret;
+use crate::time::Timestamp;
+
+use super::mac::MacKey;
+use super::place::{Fields, Place};
+use super::record::{Kind, Record, Scheme, SecretEncoding, TimeRule};
+use super::signature::Group;
+use super::template::{Filling, Missing};
+use super::url::{self, PublicUrl};
+use super::window::Window;
+use super::{ChallengeAnswer, Names, Proof, Reason, Rejection, VerifiedRequest};
+
+/// Shortest key that a scheme which decodes its secrets may come out with, in bytes: less is a misread secret (SE-04).
+const MIN_DECODED_KEY: usize = 16;
+
+/// One configured secret of a source.
+#[derive(Clone, Debug)]
+pub struct SourceSecret {
+    /// As the provider shows it.
+    pub secret: Secret,
+    /// For people; never part of a key.
+    pub label: Option<Arc<str>>,
+    /// Separates endpoints that share a path; part of the dedupe key.
+    pub scope: Option<Arc<str>>,
+    /// From this time on it vouches for nothing.
+    pub not_after: Option<Timestamp>,
+}
+
+impl SourceSecret {
+    /// A secret without label, scope or end.
+    pub fn new(secret: Secret) -> Self {
+        Self {
+            secret,
+            label: None,
+            scope: None,
+            not_after: None,
+        }
+    }
+}
+
+/// `tolerance` of a source, which stands in for the record's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tolerance {
+    /// `"off"`: age is not judged.
+    Off,
+    /// As far from now as this, on either side.
+    Within(Duration),
+}
+
+/// What a source says besides its secrets.
+#[derive(Clone, Debug, Default)]
+pub struct VerifierOptions {
+    /// The URL as the provider was given it, for schemes that sign it; see [`PublicUrl::parse`].
+    pub public_url: Option<String>,
+    /// Instead of the record's tolerance.
+    pub tolerance: Option<Tolerance>,
+    /// Second inputs by the names that the record declares.
+    pub params: BTreeMap<String, String>,
+    /// `kind = "none"` is meant.
+    pub accept_unsigned: bool,
+}
+
+/// Why a source cannot be verified: it must not start (P3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifierProblem {
+    /// Which secret, by its place in the list; `None` for the source as a whole.
+    pub secret_index: Option<usize>,
+    /// What is wrong. Never holds key material.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+/// What a request turned out to be.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are events, and a box would cost each of them an allocation"
+)]
+pub enum Verified {
+    /// Its signature holds.
+    Event(VerifiedRequest),
+    /// A hand-shake, with our answer.
+    Challenge(ChallengeAnswer),
+}
+
+/// A request that was refused, given back so that a hint can be worked out off the hot path.
+#[derive(Debug, thiserror::Error)]
+#[error("{rejection}")]
+pub struct Rejected {
+    /// Why.
+    pub rejection: Rejection,
+    /// The request, still untrusted.
+    pub request: Box<RawRequest>,
+}
+
+/// Checks requests of one source. Holds keys, so it prints none of itself.
+pub struct Verifier {
+    record: Arc<Record>,
+    secrets: Vec<SourceSecret>,
+    /// Per header family and secret, in their orders.
+    macs: Vec<Vec<MacKey>>,
+    public_url: Option<PublicUrl>,
+    tolerance: Option<Tolerance>,
+    params: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Verifier")
+            .field("record", &self.record.name)
+            .field("secrets", &self.secrets.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Candidates with the characters of the time they were signed with.
+struct Claim<'v> {
+    group: Group<'v>,
+    timestamp: Option<Cow<'v, [u8]>>,
+}
+
+enum Judged {
+    Event { secret_index: Option<usize> },
+    Challenge(ChallengeAnswer),
+}
+
+impl Verifier {
+    /// Prepares the keys.
+    ///
+    /// # Errors
+    /// Every reason why this source must not start: no secret, an empty or undecodable one, a second input or the
+    /// public URL missing, an unsigned scheme that was not asked for.
+    pub fn new(
+        record: Arc<Record>,
+        secrets: Vec<SourceSecret>,
+        options: VerifierOptions,
+    ) -> Result<Self, Vec<VerifierProblem>> {
+        let mut problems = Vec::new();
+        let public_url = check_public_url(&record, options.public_url.as_deref(), &mut problems);
+        check_options(&record, &secrets, &options, &mut problems);
+        let mut macs: Vec<Vec<MacKey>> = record.schemes.iter().map(|_| Vec::new()).collect();
+        for (index, secret) in secrets.iter().enumerate() {
+            match prepare(&record, &secret.secret) {
+                Ok(keys) => macs.iter_mut().zip(keys).for_each(|(list, key)| list.push(key)),
+                Err((message, help)) => problems.push(VerifierProblem {
+                    secret_index: Some(index),
+                    message,
+                    help,
+                }),
+            }
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        Ok(Self {
+            record,
+            secrets,
+            macs,
+            public_url,
+            tolerance: options.tolerance,
+            params: options.params,
+        })
+    }
+
+    /// A verifier that holds no secret: it answers hand-shakes that need none and refuses everything else.
+    pub fn challenges_only(record: Arc<Record>, params: BTreeMap<String, String>) -> Self {
+        Self {
+            macs: record.schemes.iter().map(|_| Vec::new()).collect(),
+            record,
+            secrets: Vec::new(),
+            public_url: None,
+            tolerance: None,
+            params,
+        }
+    }
+
+    /// The provider's record.
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// The secrets, in their order.
+    pub fn secrets(&self) -> &[SourceSecret] {
+        &self.secrets
+    }
+
+    /// How old a signature may be: the source's tolerance, else the record's. `None` where age is not judged.
+    pub fn tolerance(&self) -> Option<Duration> {
+        match self.tolerance {
+            Some(Tolerance::Within(tolerance)) if self.record.signs_time() => Some(tolerance),
+            Some(Tolerance::Off | Tolerance::Within(_)) => None,
+            None => self.record.tolerance(),
+        }
+    }
+
+    /// Refuses what the head alone shows to be refusable: a signature that is missing or malformed, a time that is
+    /// missing, malformed or outside the window, a wrong token.
+    ///
+    /// # Errors
+    /// The refusal. `Ok` says nothing about the signature.
+    pub fn refuse_head(&self, head: &RequestHead) -> Result<(), Rejection> {
+        let scheme = self.record.scheme_of(&head_fields(head));
+        let Some(scheme) = self.record.schemes.get(scheme) else {
+            return Ok(());
+        };
+        let fields = head_fields(head);
+        let mut unsigned = self
+            .record
+            .challenges
+            .iter()
+            .filter(|challenge| !challenge.verify_first);
+        if !scheme.signature.is_in_head() || unsigned.any(|challenge| challenge.may_be_asked(&fields)) {
+            return Ok(());
+        }
+        let verdict = match self.record.kind {
+            Kind::Hmac => {
+                let lines = scheme.signature.lines(&fields).map_err(rejection)?;
+                self.claims(scheme, &fields, &lines, head.received_at).map(|_claims| ())
+            }
+            Kind::Token | Kind::Basic => self.judge_token(scheme, &fields, head.received_at).map(|_index| ()),
+            Kind::None => Ok(()),
+        };
+        verdict.map_err(rejection)
+    }
+
+    /// Checks a whole request. Freshness is judged by `head.received_at`.
+    ///
+    /// # Errors
+    /// The refusal, with the request.
+    pub fn verify(&self, request: RawRequest) -> Result<Verified, Rejected> {
+        match self.judge(&request) {
+            Ok((Judged::Challenge(answer), _)) => Ok(Verified::Challenge(answer)),
+            Ok((Judged::Event { secret_index }, names)) => {
+                let secret = secret_index.and_then(|index| self.secrets.get(index));
+                let proof = Proof {
+                    secret_index,
+                    label: secret.and_then(|secret| secret.label.clone()),
+                    scope: secret.and_then(|secret| secret.scope.clone()),
+                };
+                Ok(Verified::Event(VerifiedRequest {
+                    request,
+                    proof,
+                    names,
+                    has_content: !self.record.ping,
+                    body_digest: OnceLock::new(),
+                }))
+            }
+            Err(reason) => Err(Rejected {
+                rejection: Rejection { reason },
+                request: Box::new(request),
+            }),
+        }
+    }
+
+    fn judge(&self, request: &RawRequest) -> Result<(Judged, Names), Reason> {
+        let head = &request.head;
+        let index = self.record.scheme_of(&head_fields(head));
+        let scheme = self.record.schemes.get(index).ok_or(Reason::MissingSignature)?;
+        let fields = Fields::new(
+            &head.method,
+            &head.target,
+            &head.headers,
+            &request.body,
+            &scheme.pointers,
+        );
+        if let Some(answer) = self.answer(&fields, false) {
+            return Ok((Judged::Challenge(answer), Names::default()));
+        }
+        let secret_index = match self.record.kind {
+            Kind::Hmac => Some(self.judge_mac(index, scheme, &fields, head.received_at)?),
+            Kind::Token | Kind::Basic => Some(self.judge_token(scheme, &fields, head.received_at)?),
+            Kind::None => None,
+        };
+        if let Some(answer) = self.answer(&fields, true) {
+            return Ok((Judged::Challenge(answer), Names::default()));
+        }
+        let names = Names {
+            delivery_id: fields.text(&scheme.delivery_id),
+            dedupe_id: fields.text(&scheme.dedupe_id),
+            event_type: fields.text(&scheme.event_type),
+            record_scope: self
+                .record
+                .scope
+                .as_ref()
+                .and_then(|place| fields.text(std::slice::from_ref(place))),
+        };
+        Ok((Judged::Event { secret_index }, names))
+    }
+
+    fn answer(&self, fields: &Fields<'_>, verified: bool) -> Option<ChallengeAnswer> {
+        let mut challenges = self.record.challenges.iter();
+        let asked = challenges.find(|c| c.verify_first == verified && c.is_asked(fields))?;
+        asked.answer(&Filling {
+            fields,
+            params: &self.params,
+            timestamp: None,
+            url: "",
+            group: None,
+        })
+    }
+
+    /// The candidates whose time is in the window, as far as the head shows it.
+    fn claims<'v>(
+        &self,
+        scheme: &'v Scheme,
+        fields: &'v Fields<'_>,
+        lines: &'v [Cow<'_, [u8]>],
+        now: Timestamp,
+    ) -> Result<Vec<Claim<'v>>, Reason> {
+        let groups = scheme.signature.groups(lines, scheme.hash.digest_len())?;
+        let mut claims = Vec::with_capacity(groups.len());
+        let mut refused = Reason::MalformedSignature;
+        for group in groups {
+            let timestamp = scheme.time.as_ref().and_then(|rule| signed_time(rule, fields, &group));
+            match &scheme.time {
+                Some(rule) if rule.place.is_in_head() => {
+                    if let Err(reason) = self.judge_time(rule, timestamp.as_deref(), now) {
+                        refused = reason;
+                        continue;
+                    }
+                }
+                _ => {}
+            }
+            claims.push(Claim { group, timestamp });
+        }
+        if claims.is_empty() { Err(refused) } else { Ok(claims) }
+    }
+
+    fn judge_time(&self, rule: &TimeRule, text: Option<&[u8]>, now: Timestamp) -> Result<(), Reason> {
+        let text = text.filter(|text| !text.is_empty()).ok_or(Reason::MissingTimestamp)?;
+        let signed = rule.unit.parse(text).ok_or(Reason::MalformedTimestamp)?;
+        let window = match self.tolerance {
+            Some(Tolerance::Off) => None,
+            Some(Tolerance::Within(tolerance)) => Some(Window {
+                past: tolerance,
+                future: tolerance,
+            }),
+            None => rule.window,
+        };
+        window.map_or(Ok(()), |window| window.judge(rule.unit, signed, now))
+    }
+
+    fn judge_mac(&self, index: usize, scheme: &Scheme, fields: &Fields<'_>, now: Timestamp) -> Result<usize, Reason> {
+        let lines = scheme.signature.lines(fields)?;
+        let claims = self.claims(scheme, fields, &lines, now)?;
+        let urls = self.urls(scheme, fields);
+        let keys = self.macs.get(index).map(Vec::as_slice).unwrap_or_default();
+        let mut refused = Reason::WrongSignature;
+        for claim in &claims {
+            // Which spelling of the URL fits is no secret, so the first one ends the search.
+            for url in &urls {
+                let with = Filling {
+                    fields,
+                    params: &self.params,
+                    timestamp: claim.timestamp.as_deref(),
+                    url,
+                    group: Some(&claim.group),
+                };
+                let mut payload = Vec::new();
+                scheme.payload.fill(&with, &mut payload).map_err(missing)?;
+                let Some(secret) = self.vouching(keys, &payload, &claim.group, now) else {
+                    continue;
+                };
+                match self.judge_rest(scheme, &with, now) {
+                    Ok(()) => return Ok(secret),
+                    Err(reason) => refused = reason,
+                }
+            }
+        }
+        Err(refused)
+    }
+
+    /// The first live secret whose MAC is among the candidates. Every candidate is compared with every live secret,
+    /// in a time that tells neither which nor how nearly (SC-04).
+    fn vouching(&self, keys: &[MacKey], payload: &[Cow<'_, [u8]>], group: &Group<'_>, now: Timestamp) -> Option<usize> {
+        let mut first = None;
+        for (index, (key, secret)) in keys.iter().zip(&self.secrets).enumerate() {
+            if !is_live(secret, now) {
+                continue;
+            }
+            let tag = key.compute(payload);
+            let matches = group
+                .tags
+                .iter()
+                .fold(Choice::from(0), |found, claimed| found | tag.ct_eq(claimed));
+            if bool::from(matches) {
+                first = first.or(Some(index));
+            }
+        }
+        first
+    }
+
+    /// What else a signature that holds must come with.
+    fn judge_rest(&self, scheme: &Scheme, with: &Filling<'_>, now: Timestamp) -> Result<(), Reason> {
+        for (left, right) in &scheme.also_require {
+            let (mut a, mut b) = (Vec::new(), Vec::new());
+            left.fill(with, &mut a).map_err(missing)?;
+            right.fill(with, &mut b).map_err(missing)?;
+            if a.concat() != b.concat() {
+                return Err(Reason::WrongSignature);
+            }
+        }
+        match &scheme.time {
+            Some(rule) if !rule.place.is_in_head() => self.judge_time(rule, with.timestamp, now),
+            _ => Ok(()),
+        }
+    }
+
+    fn judge_token(&self, scheme: &Scheme, fields: &Fields<'_>, now: Timestamp) -> Result<usize, Reason> {
+        let lines = scheme.signature.lines(fields)?;
+        let mut first = None;
+        let mut is_readable = false;
+        for line in &lines {
+            let Some(claimed) = self.token(scheme, line) else {
+                continue;
+            };
+            is_readable = true;
+            for (index, secret) in self.secrets.iter().enumerate() {
+                if is_live(secret, now) && secret.secret.matches(&claimed) {
+                    first = first.or(Some(index));
+                }
+            }
+        }
+        match first {
+            Some(index) => Ok(index),
+            None if is_readable => Err(Reason::WrongSignature),
+            None => Err(Reason::MalformedSignature),
+        }
+    }
+
+    /// The secret that the request shows.
+    fn token(&self, scheme: &Scheme, line: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+        if self.record.kind != Kind::Basic {
+            return Some(Zeroizing::new(scheme.signature.strip(line)?.to_vec()));
+        }
+        let (name, encoded) = line.trim_ascii().split_at_checked(6)?;
+        if !name.eq_ignore_ascii_case(b"basic ") {
+            return None;
+        }
+        data_encoding::BASE64
+            .decode(encoded.trim_ascii())
+            .ok()
+            .map(Zeroizing::new)
+    }
+
+    /// The spellings of the signed URL; one empty text where the scheme signs none.
+    fn urls(&self, scheme: &Scheme, fields: &Fields<'_>) -> Vec<String> {
+        match &self.public_url {
+            Some(public_url) if scheme.uses_url() => url::spellings(public_url.of(fields.target), &scheme.url_variants),
+            _ => vec![String::new()],
+        }
+    }
+}
+
+fn is_live(secret: &SourceSecret, now: Timestamp) -> bool {
+    secret.not_after.is_none_or(|end| now < end)
+}
+
+fn rejection(reason: Reason) -> Rejection {
+    Rejection { reason }
+}
+
+fn missing(missing: Missing) -> Reason {
+    match missing {
+        Missing::InHead => Reason::MalformedSignature,
+        Missing::InBody => Reason::BodyMalformed,
+    }
+}
+
+fn head_fields(head: &RequestHead) -> Fields<'_> {
+    Fields::new(&head.method, &head.target, &head.headers, &[], &[])
+}
+
+fn signed_time<'v>(rule: &TimeRule, fields: &'v Fields<'_>, group: &Group<'v>) -> Option<Cow<'v, [u8]>> {
+    match &rule.place {
+        Place::Signature(key) => group.get(key.as_bytes()).map(Cow::Borrowed),
+        Place::Header(name) if fields.is_repeated(name) => None,
+        place => fields.get(place),
+    }
+}
+
+fn check_public_url(record: &Record, text: Option<&str>, problems: &mut Vec<VerifierProblem>) -> Option<PublicUrl> {
+    let mut problem = |message: String, help: &str| {
+        problems.push(VerifierProblem {
+            secret_index: None,
+            message,
+            help: Some(help.to_owned()),
+        });
+        None
+    };
+    match text.map(PublicUrl::parse) {
+        Some(Ok(url)) => Some(url),
+        Some(Err(why)) => problem(
+            format!("bad `public_url`: {why}"),
+            "write it as the provider was given it",
+        ),
+        None if record.needs_public_url() => problem(
+            format!("{} signs its URL, and `public_url` is not set", record.title),
+            "set `public_url` to the URL that the provider was given, such as \"https://hooks.example.com\"",
+        ),
+        None => None,
+    }
+}
+
+fn check_options(
+    record: &Record,
+    secrets: &[SourceSecret],
+    options: &VerifierOptions,
+    problems: &mut Vec<VerifierProblem>,
+) {
+    let mut problem = |message: String, help: &str| {
+        problems.push(VerifierProblem {
+            secret_index: None,
+            message,
+            help: Some(help.to_owned()),
+        });
+    };
+    if record.kind == Kind::None {
+        if !options.accept_unsigned {
+            problem(
+                format!("{} signs nothing: anybody could send events", record.title),
+                "say `accept_unsigned = true` if that is meant",
+            );
+        }
+        if !secrets.is_empty() {
+            problem(format!("{} has no use for secrets", record.title), "remove them");
+        }
+    } else if secrets.is_empty() {
+        problem(
+            "no secret is given".to_owned(),
+            "give the secret that the provider shows",
+        );
+    }
+    for name in record.params.iter().filter(|name| !options.params.contains_key(*name)) {
+        problem(
+            format!("{} needs the parameter `{name}`", record.title),
+            "give it under `params`",
+        );
+    }
+    for name in options.params.keys().filter(|name| !record.params.contains(name)) {
+        problem(format!("{} has no parameter `{name}`", record.title), "remove it");
+    }
+    let is_off = matches!(options.tolerance, Some(Tolerance::Within(tolerance)) if tolerance.is_zero());
+    if is_off {
+        problem(
+            "a tolerance of zero refuses everything".to_owned(),
+            "say `\"off\"` to judge no age",
+        );
+    }
+}
+
+/// The keys that a secret gives, one per header family; empty for schemes without a MAC.
+fn prepare(record: &Record, secret: &Secret) -> Result<Vec<MacKey>, (String, Option<String>)> {
+    if secret.expose().trim_ascii().is_empty() {
+        return Err((
+            "the secret is empty".to_owned(),
+            Some("an empty key is known to everybody".to_owned()),
+        ));
+    }
+    match record.kind {
+        Kind::Hmac => {}
+        Kind::Basic if !secret.expose().contains(&b':') => {
+            let help = "write it as `user:password`".to_owned();
+            return Err(("the secret has no `:`".to_owned(), Some(help)));
+        }
+        Kind::Basic | Kind::Token | Kind::None => return Ok(Vec::new()),
+    }
+    let key = decode_key(record, secret)?;
+    let keys: Option<Vec<MacKey>> = record
+        .schemes
+        .iter()
+        .map(|scheme| MacKey::new(scheme.hash, &key))
+        .collect();
+    keys.ok_or_else(|| ("the secret cannot be used as a key".to_owned(), None))
+}
+
+fn decode_key(record: &Record, secret: &Secret) -> Result<Zeroizing<Vec<u8>>, (String, Option<String>)> {
+    let text = secret.expose();
+    let text = text.strip_prefix(record.secret_strip_prefix.as_bytes()).unwrap_or(text);
+    let (decoded, form) = match record.secret_encoding {
+        SecretEncoding::Utf8 => (Some(text.to_vec()), ""),
+        SecretEncoding::Base64 => (data_encoding::BASE64.decode(text).ok(), "base64"),
+        SecretEncoding::Hex => (data_encoding::HEXLOWER_PERMISSIVE.decode(text).ok(), "hexadecimal"),
+    };
+    let help = || Some("copy it again from the provider, whole and without spaces or line ends".to_owned());
+    let Some(decoded) = decoded else {
+        return Err((
+            format!("the secret is not {form}, as {} secrets are", record.title),
+            help(),
+        ));
+    };
+    let mut key = Zeroizing::new(decoded);
+    if record.secret_encoding != SecretEncoding::Utf8 && key.len() < MIN_DECODED_KEY {
+        return Err((
+            format!("the decoded secret is shorter than {MIN_DECODED_KEY} bytes"),
+            help(),
+        ));
+    }
+    if key.is_empty() {
+        return Err(("the secret is empty behind its prefix".to_owned(), help()));
+    }
+    key.extend_from_slice(record.secret_suffix.as_bytes());
+    Ok(key)
+}

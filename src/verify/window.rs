@@ -1,0 +1,183 @@
+//! Freshness: reading a signed time in the provider's unit, and judging its age once, at arrival (TS-03).
+
+use std::time::Duration;
+
+use crate::time::Timestamp;
+
+use super::Reason;
+
+/// How a provider writes time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TimeUnit {
+    /// Whole seconds since the Unix epoch.
+    Seconds,
+    /// Milliseconds since the Unix epoch.
+    Millis,
+    /// RFC 3339, with any fraction and offset.
+    Rfc3339,
+    /// An HTTP date (RFC 9110 section 5.6.7).
+    HttpDate,
+}
+
+impl TimeUnit {
+    pub(super) const NAMED: [(&'static str, Self); 4] = [
+        ("s", Self::Seconds),
+        ("ms", Self::Millis),
+        ("rfc3339", Self::Rfc3339),
+        ("http_date", Self::HttpDate),
+    ];
+
+    /// Its name in records.
+    pub(super) fn as_str(self) -> &'static str {
+        Self::NAMED
+            .iter()
+            .find(|(_, u)| *u == self)
+            .map_or("", |(name, _)| name)
+    }
+
+    /// The time that `text` tells. The unit is never guessed from the number's size (TS-05).
+    pub(super) fn parse(self, text: &[u8]) -> Option<Timestamp> {
+        let text = std::str::from_utf8(text).ok()?;
+        match self {
+            Self::Seconds => Some(Timestamp::from_secs(number(text)?)),
+            Self::Millis => Some(Timestamp::from_millis(number(text)?)),
+            Self::Rfc3339 => {
+                let time: jiff::Timestamp = text.parse().ok()?;
+                Some(Timestamp::from_millis(time.as_millisecond()))
+            }
+            Self::HttpDate => {
+                let time = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
+                Some(Timestamp::from_millis(time.as_millisecond()))
+            }
+        }
+    }
+
+    /// How the provider would write `time`.
+    pub(super) fn write(self, time: Timestamp) -> Option<String> {
+        match self {
+            Self::Seconds => Some(time.as_secs().to_string()),
+            Self::Millis => Some(time.as_millis().to_string()),
+            Self::Rfc3339 => Some(time.to_string()),
+            Self::HttpDate => {
+                let time = jiff::Timestamp::from_millisecond(time.as_millis()).ok()?;
+                jiff::fmt::rfc2822::DateTimePrinter::new()
+                    .timestamp_to_rfc9110_string(&time)
+                    .ok()
+            }
+        }
+    }
+
+    /// `now` in the unit's own grain, so that 300.4 seconds are not more than 300.
+    fn grain(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::Seconds | Self::HttpDate => Timestamp::from_secs(now.as_secs()),
+            Self::Millis | Self::Rfc3339 => now,
+        }
+    }
+}
+
+/// Digits only: no sign, no fraction, no exponent.
+fn number(text: &str) -> Option<i64> {
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+/// How far from now a signed time may lie. Both ends belong to the window (TS-04).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Window {
+    pub(super) past: Duration,
+    pub(super) future: Duration,
+}
+
+impl Window {
+    /// Whether `signed` lies in the window around `now`.
+    pub(super) fn judge(self, unit: TimeUnit, signed: Timestamp, now: Timestamp) -> Result<(), Reason> {
+        let now = unit.grain(now);
+        if now.since(signed) > self.past {
+            Err(Reason::Stale)
+        } else if signed.since(now) > self.future {
+            Err(Reason::FromTheFuture)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_unit_reads_its_own_form_and_no_other() {
+        let at = Timestamp::from_secs(1_700_000_000);
+        assert_eq!(TimeUnit::Seconds.parse(b"1700000000"), Some(at));
+        assert_eq!(TimeUnit::Millis.parse(b"1700000000000"), Some(at));
+        assert_eq!(TimeUnit::Rfc3339.parse(b"2023-11-14T22:13:20.000000001Z"), Some(at));
+        assert_eq!(TimeUnit::Rfc3339.parse(b"2023-11-14T23:13:20+01:00"), Some(at));
+        assert_eq!(TimeUnit::HttpDate.parse(b"Tue, 14 Nov 2023 22:13:20 GMT"), Some(at));
+        for bad in [
+            "",
+            "abc",
+            "-1",
+            "+1",
+            "1700000000.0",
+            "1e9",
+            " 1",
+            "99999999999999999999",
+        ] {
+            assert_eq!(TimeUnit::Seconds.parse(bad.as_bytes()), None, "{bad}");
+        }
+        assert_eq!(TimeUnit::Rfc3339.parse(b"1700000000"), None);
+    }
+
+    #[test]
+    fn what_a_unit_writes_it_reads() {
+        let at = Timestamp::from_secs(1_700_000_000);
+        for (name, unit) in TimeUnit::NAMED {
+            let text = unit.write(at).unwrap();
+            assert_eq!(unit.parse(text.as_bytes()), Some(at), "{name}: {text}");
+        }
+    }
+
+    #[test]
+    fn both_ends_of_the_window_are_inside() {
+        let window = Window {
+            past: Duration::from_secs(300),
+            future: Duration::from_secs(300),
+        };
+        let now = Timestamp::from_secs(1_700_000_000);
+        let judge = |offset: i64| window.judge(TimeUnit::Seconds, Timestamp::from_secs(1_700_000_000 + offset), now);
+        for inside in [-300, -299, 0, 1, 299, 300] {
+            assert_eq!(judge(inside), Ok(()), "{inside}");
+        }
+        assert_eq!(judge(-301), Err(Reason::Stale));
+        assert_eq!(judge(301), Err(Reason::FromTheFuture));
+        assert_eq!(judge(1_000_000_000), Err(Reason::FromTheFuture));
+    }
+
+    #[test]
+    fn a_fraction_of_our_second_does_not_age_a_time_in_seconds() {
+        let window = Window {
+            past: Duration::from_secs(5),
+            future: Duration::ZERO,
+        };
+        let now = Timestamp::from_millis(1_005_900);
+        assert_eq!(window.judge(TimeUnit::Seconds, Timestamp::from_secs(1000), now), Ok(()));
+        assert_eq!(
+            window.judge(TimeUnit::Millis, Timestamp::from_secs(1000), now),
+            Err(Reason::Stale)
+        );
+    }
+
+    #[test]
+    fn absurd_times_are_judged_not_overflown() {
+        let window = Window {
+            past: Duration::MAX,
+            future: Duration::ZERO,
+        };
+        let far = TimeUnit::Seconds.parse(b"9223372036854775807").unwrap();
+        assert_eq!(
+            window.judge(TimeUnit::Seconds, far, Timestamp::from_secs(0)),
+            Err(Reason::FromTheFuture)
+        );
+    }
+}
