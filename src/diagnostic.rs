@@ -89,10 +89,10 @@ impl Diagnostics {
     ) {
         self.0.push(Diagnostic {
             severity,
-            message,
+            message: printable(&message),
             span,
-            label,
-            help,
+            label: printable(&label),
+            help: help.as_deref().map(printable),
         });
     }
 
@@ -155,6 +155,19 @@ impl Diagnostics {
         }
         out
     }
+}
+
+/// A name from the text may hold anything: control characters are shown as escapes, so that none reaches a terminal.
+fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            out.extend(c.escape_unicode());
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }
 
 /// Line and column of a byte offset, both counted from 1, the column in characters.

@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod cli;
+pub mod config;
 pub mod dedupe;
 pub mod diagnostic;
 pub mod forward;

@@ -106,6 +106,15 @@ impl<'t> Section<'t> {
         })
     }
 
+    /// Every string in the table, in lists and tables inside of it too; takes none of them.
+    pub fn all_strings(&self) -> Vec<At<&'t str>> {
+        let mut out = Vec::new();
+        for value in self.table.values() {
+            collect_strings(value, &mut out);
+        }
+        out
+    }
+
     /// Declares keys of the contract that this version does not build: each is refused, never ignored.
     pub fn not_in_this_version(&mut self, keys: &[&'static str]) {
         for key in keys {
@@ -400,6 +409,23 @@ impl<'t> Item<'t> {
     }
 }
 
+/// The parser limits how deep values may lie in each other.
+fn collect_strings<'t>(value: &'t Spanned<DeValue<'t>>, out: &mut Vec<At<&'t str>>) {
+    let inner = value.get_ref();
+    if let Some(text) = inner.as_str() {
+        out.push(At {
+            value: text,
+            span: value.span(),
+        });
+    }
+    for item in inner.as_array().into_iter().flat_map(|array| array.iter()) {
+        collect_strings(item, out);
+    }
+    for item in inner.as_table().into_iter().flat_map(|table| table.values()) {
+        collect_strings(item, out);
+    }
+}
+
 fn sections<'t>(items: Vec<Item<'t>>, problems: &mut Diagnostics) -> Vec<Section<'t>> {
     let mut out = Vec::new();
     for item in items {
@@ -416,7 +442,8 @@ fn sections<'t>(items: Vec<Item<'t>>, problems: &mut Diagnostics) -> Vec<Section
     out
 }
 
-fn article(type_name: &str) -> String {
+/// A type's name as it stands in a sentence.
+pub(crate) fn article(type_name: &str) -> String {
     match type_name {
         "integer" | "array" | "inline table" => format!("an {type_name}"),
         other => format!("a {other}"),
@@ -507,7 +534,7 @@ pub fn show_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
     [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s")]
         .into_iter()
-        .find(|(unit, _)| millis > 0 && millis % unit == 0)
+        .find(|(unit, _)| millis > 0 && millis.is_multiple_of(*unit))
         .map_or_else(
             || {
                 if millis == 0 {
@@ -524,7 +551,7 @@ pub fn show_duration(duration: Duration) -> String {
 pub fn show_size(bytes: u64) -> String {
     [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")]
         .into_iter()
-        .find(|(shift, _)| bytes > 0 && bytes % (1 << shift) == 0)
+        .find(|(shift, _)| bytes > 0 && bytes.is_multiple_of(1 << shift))
         .map_or_else(
             || format!("{bytes}B"),
             |(shift, name)| format!("{}{name}", bytes >> shift),

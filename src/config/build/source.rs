@@ -1,0 +1,575 @@
+//! `[sources.NAME]`: the record of its provider, with what the source says on top.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::StatusCode;
+use http::uri::PathAndQuery;
+
+use super::{did_you_mean, or, span, upstream_names, within};
+use crate::config::defaults::{self, Quantity, Setting};
+use crate::config::file::{self, File};
+use crate::config::secrets::{Secrets, span_of};
+use crate::diagnostic::Diagnostics;
+use crate::id::{SourceName, UpstreamName};
+use crate::ingest::source::{Limits, Source};
+use crate::key::{DedupeRule, Part};
+use crate::reader::At;
+use crate::verify::record::{Kind, Record};
+use crate::verify::url::PublicUrl;
+use crate::verify::{SourceSecret, Verifier, VerifierOptions, presets};
+
+pub(super) fn build_all(file: &File, limits: &Limits, secrets: Secrets<'_>, problems: &mut Diagnostics) -> Vec<Source> {
+    let records = own_records(file, problems);
+    let sources = file
+        .sources
+        .iter()
+        .filter_map(|(name, written)| {
+            let builder = Builder {
+                file,
+                limits,
+                records: &records,
+                secrets,
+                name: &name.value,
+                written,
+            };
+            builder.build(problems)
+        })
+        .collect();
+    refuse_shared_paths(file, problems);
+    sources
+}
+
+/// `[providers.NAME]`; `None` where the record has mistakes of its own.
+fn own_records(file: &File, problems: &mut Diagnostics) -> BTreeMap<String, Option<Arc<Record>>> {
+    let mut records = BTreeMap::new();
+    for (name, record) in &file.providers {
+        if presets::find(&name.value).is_some() {
+            problems.error(
+                name.span.clone(),
+                format!("`providers.{}` has the name of a preset", name.value),
+                "a source could mean either",
+                Some(format!("choose another name, such as `my-{}`", name.value)),
+            );
+        }
+        records.insert(name.value.clone(), record.clone());
+    }
+    records
+}
+
+/// Two sources with one path would be one source too many; a trailing slash does not tell them apart.
+fn refuse_shared_paths(file: &File, problems: &mut Diagnostics) {
+    let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
+    for (name, written) in &file.sources {
+        let Some(path) = &written.path else { continue };
+        let key = without_trailing_slash(&path.value);
+        if let Some(first) = seen.get(key) {
+            problems.error(
+                path.span.clone(),
+                format!("`sources.{}.path` is taken", name.value),
+                format!("source `{first}` has the same path, give or take a trailing slash"),
+                Some(
+                    "for two endpoints of one provider list both secrets on one source, each with a `scope`".to_owned(),
+                ),
+            );
+        } else {
+            seen.insert(key, &name.value);
+        }
+    }
+}
+
+struct Builder<'a> {
+    file: &'a File,
+    limits: &'a Limits,
+    records: &'a BTreeMap<String, Option<Arc<Record>>>,
+    secrets: Secrets<'a>,
+    name: &'a str,
+    written: &'a file::Source,
+}
+
+impl Builder<'_> {
+    /// Every part is built before any of them may end it, so that all problems are found.
+    fn build(&self, problems: &mut Diagnostics) -> Option<Source> {
+        let path = self
+            .written
+            .path
+            .as_ref()
+            .and_then(|path| plain_path(path, &self.key("path"), problems));
+        let upstreams = self.upstreams(problems);
+        let forward_path = self.forward_path(problems);
+        let allow = self.allow(problems);
+        let record = self.record(problems);
+        let secrets = self.secrets(record.as_deref(), problems);
+        let record = record?;
+        let dedupe = self.dedupe(&record, problems);
+        let max_body = self.max_body(&record, problems);
+        let (ack_status, ack_body) = self.acknowledgement(&record, problems);
+        let verifier = self.verifier(&record, secrets?, problems);
+        Some(Source {
+            name: SourceName::new(self.name),
+            path: path?,
+            verifier: verifier?,
+            dedupe,
+            methods: self.written.methods.as_ref().map_or_else(
+                || record.methods().to_vec(),
+                |methods| methods.value.iter().map(|method| method.value.clone()).collect(),
+            ),
+            get_probe: record.get_probe(),
+            max_body,
+            allow,
+            rate: self.written.rate.as_ref().map(|rate| rate.value),
+            ack_status,
+            ack_body,
+            forward_path,
+            upstreams: upstreams?,
+            sender_deadline: record.sender_deadline(),
+        })
+    }
+
+    fn key(&self, key: &str) -> String {
+        format!("sources.{}.{key}", self.name)
+    }
+
+    fn record(&self, problems: &mut Diagnostics) -> Option<Arc<Record>> {
+        let provider = self.written.provider.as_ref()?;
+        if let Some(own) = self.records.get(&provider.value) {
+            return own.clone();
+        }
+        let Some(record) = presets::find(&provider.value) else {
+            let known = presets::names()
+                .into_iter()
+                .chain(self.records.keys().map(String::as_str));
+            problems.error(
+                provider.span.clone(),
+                format!("unknown provider for source `{}`", self.name),
+                "neither a preset nor a table [providers.NAME]",
+                Some(did_you_mean(&provider.value, known)),
+            );
+            return None;
+        };
+        if record.sync_only() {
+            problems.error(
+                provider.span.clone(),
+                format!("provider `{}` waits for the app's own answer", provider.value),
+                "its HTTP answer carries meaning, and a source answers before the app has seen the event",
+                Some("it needs `reply = \"upstream\"`, which is not in this version".to_owned()),
+            );
+        }
+        Some(record)
+    }
+
+    fn secrets(&self, record: Option<&Record>, problems: &mut Diagnostics) -> Option<Vec<SourceSecret>> {
+        let unsigned = record.is_some_and(|record| !signs(record));
+        let Some(written) = &self.written.secrets else {
+            if record.is_some() && !unsigned {
+                problems.error(
+                    span(&self.written.provider),
+                    format!("source `{}` has no secret", self.name),
+                    "without one anybody could sign",
+                    Some("add `secret = { env = \"NAME\" }`".to_owned()),
+                );
+                return None;
+            }
+            return Some(Vec::new());
+        };
+        if unsigned {
+            problems.error(
+                written.span.clone(),
+                format!("source `{}` has a secret that nothing would use", self.name),
+                "its provider does not sign",
+                Some("remove it".to_owned()),
+            );
+            return None;
+        }
+        let what = format!("source `{}`", self.name);
+        let now = self.secrets.environment().now();
+        let mut expired = 0;
+        let mut resolved = Vec::new();
+        for entry in &written.value {
+            self.label_and_scope(entry, problems);
+            if let Some(end) = &entry.not_after
+                && end.value <= now
+            {
+                expired += 1;
+                problems.warning(
+                    end.span.clone(),
+                    format!("a secret of {what} has ended"),
+                    "requests that it signed are refused",
+                    Some("remove it, if nothing uses it any more".to_owned()),
+                );
+            }
+            let secret = self.secrets.resolve(entry, &what, problems);
+            resolved.push(secret.map(|secret| SourceSecret {
+                secret,
+                label: entry.label.as_ref().map(|label| Arc::from(label.value.as_str())),
+                scope: entry.scope.as_ref().map(|scope| Arc::from(scope.value.as_str())),
+                not_after: entry.not_after.as_ref().map(|end| end.value),
+            }));
+        }
+        if expired > 0 && expired == written.value.len() {
+            problems.warning(
+                written.span.clone(),
+                format!("every secret of {what} has ended"),
+                "everything is refused",
+                Some("add the provider's current secret".to_owned()),
+            );
+        }
+        refuse_equal_labels(&written.value, &what, problems);
+        resolved.into_iter().collect()
+    }
+
+    /// Both are shown in headers, metrics and tables.
+    fn label_and_scope(&self, entry: &file::SecretEntry, problems: &mut Diagnostics) {
+        for (key, text) in [("label", &entry.label), ("scope", &entry.scope)] {
+            let Some(text) = text else { continue };
+            let plain = (1..=64).contains(&text.value.len()) && text.value.bytes().all(|b| (b' '..=b'~').contains(&b));
+            if !plain || text.value.trim() != text.value {
+                problems.error(
+                    text.span.clone(),
+                    format!("bad `{key}` of a secret of source `{}`", self.name),
+                    "expected 1 to 64 printable ASCII characters without outer blanks",
+                    None,
+                );
+            }
+        }
+    }
+
+    fn verifier(
+        &self,
+        record: &Arc<Record>,
+        secrets: Vec<SourceSecret>,
+        problems: &mut Diagnostics,
+    ) -> Option<Verifier> {
+        let accept_unsigned = or(&self.written.accept_unsigned, false);
+        if accept_unsigned && signs(record) {
+            problems.error(
+                span(&self.written.accept_unsigned),
+                format!("`{}` is of no use here", self.key("accept_unsigned")),
+                "this provider signs, and unsigned requests stay refused",
+                Some("remove it".to_owned()),
+            );
+        }
+        if accept_unsigned && !signs(record) {
+            problems.warning(
+                span(&self.written.accept_unsigned),
+                format!("source `{}` takes unsigned requests", self.name),
+                "ANYBODY who knows the path can send events",
+                Some("guard it with `allow`, and let the app check what it receives".to_owned()),
+            );
+        }
+        if self.written.tolerance.is_some() && !record.signs_time() {
+            problems.error(
+                span(&self.written.tolerance),
+                format!("`{}` is of no use here", self.key("tolerance")),
+                "this provider signs no time",
+                Some("remove it".to_owned()),
+            );
+        }
+        let params = self.params(record, problems);
+        let public_url = self.public_url(record, problems);
+        let (params, public_url) = (params?, public_url?);
+        let options = VerifierOptions {
+            public_url,
+            tolerance: self.written.tolerance.as_ref().map(|tolerance| tolerance.value),
+            params,
+            accept_unsigned,
+        };
+        match Verifier::new(Arc::clone(record), secrets, options) {
+            Ok(verifier) => Some(verifier),
+            Err(found) => {
+                for problem in found {
+                    let place = match (problem.secret_index, &self.written.secrets) {
+                        // What stands for a secret that was not looked up says nothing about it.
+                        (Some(_), _) if self.secrets.are_skipped() => continue,
+                        (Some(index), Some(written)) => span_of(&written.value, index),
+                        _ => span(&self.written.provider),
+                    };
+                    problems.error(
+                        place,
+                        format!("source `{}`: {}", self.name, problem.message),
+                        "",
+                        problem.help,
+                    );
+                }
+                None
+            }
+        }
+    }
+
+    /// The source's own, else the one of the whole file; `None` when the source's own is wrong.
+    fn public_url(&self, record: &Record, problems: &mut Diagnostics) -> Option<Option<String>> {
+        let Some(own) = &self.written.public_url else {
+            return Some(self.file.public_url.as_ref().map(|url| url.value.clone()));
+        };
+        if !record.needs_public_url() {
+            problems.error(
+                own.span.clone(),
+                format!("`{}` is of no use here", self.key("public_url")),
+                "this provider does not sign its URL",
+                Some("remove it".to_owned()),
+            );
+        }
+        if let Err(label) = PublicUrl::parse(&own.value) {
+            problems.error(
+                own.span.clone(),
+                format!("bad value for `{}`", self.key("public_url")),
+                label,
+                None,
+            );
+            return None;
+        }
+        Some(Some(own.value.clone()))
+    }
+
+    fn params(&self, record: &Record, problems: &mut Diagnostics) -> Option<BTreeMap<String, String>> {
+        let mut params = BTreeMap::new();
+        let mut complete = true;
+        for (name, entry) in &self.written.params {
+            if !record.params().contains(name) {
+                complete = false;
+                problems.error(
+                    entry.span.clone(),
+                    format!("unknown input in `{}`", self.key("params")),
+                    format!("provider `{}` has no second input of this name", record.name()),
+                    Some(did_you_mean(name, record.params().iter().map(String::as_str))),
+                );
+                continue;
+            }
+            let what = format!("`{}`", self.key(&format!("params.{name}")));
+            let Some(value) = self.secrets.resolve(&entry.value, &what, problems) else {
+                complete = false;
+                continue;
+            };
+            match std::str::from_utf8(value.expose()) {
+                Ok(text) => {
+                    params.insert(name.clone(), text.to_owned());
+                }
+                Err(_) => {
+                    complete = false;
+                    problems.error(
+                        entry.value.span.clone(),
+                        format!("{what} is not text"),
+                        "not valid UTF-8",
+                        None,
+                    );
+                }
+            }
+        }
+        complete.then_some(params)
+    }
+
+    fn upstreams(&self, problems: &mut Diagnostics) -> Option<Arc<[UpstreamName]>> {
+        let written = self.written.upstreams.as_ref()?;
+        let known = upstream_names(self.file);
+        let mut names: Vec<UpstreamName> = Vec::new();
+        for name in &written.value {
+            let upstream = UpstreamName::new(name.value.as_str());
+            if !known.contains(&upstream) {
+                problems.error(
+                    name.span.clone(),
+                    format!("unknown upstream `{}` for source `{}`", name.value, self.name),
+                    "no table [upstreams.NAME] has this name",
+                    Some(did_you_mean(&name.value, known.iter().map(UpstreamName::as_str))),
+                );
+            } else if names.contains(&upstream) {
+                problems.error(
+                    name.span.clone(),
+                    format!("bad value in `{}`", self.key("upstreams")),
+                    "given twice",
+                    Some("remove one".to_owned()),
+                );
+            } else {
+                names.push(upstream);
+            }
+        }
+        if written.value.is_empty() {
+            problems.error(
+                written.span.clone(),
+                format!("`{}` is empty", self.key("upstreams")),
+                "its events would go nowhere",
+                Some("name at least one of the tables [upstreams.NAME]".to_owned()),
+            );
+        }
+        (!names.is_empty()).then(|| names.into())
+    }
+
+    fn dedupe(&self, record: &Record, problems: &mut Diagnostics) -> DedupeRule {
+        let written = self.written;
+        let parts = written
+            .dedupe
+            .as_ref()
+            .map_or_else(|| record.dedupe().to_vec(), |parts| parts.value.clone());
+        let asks_for_id = parts.contains(&Part::Id);
+        if !asks_for_id {
+            let unused = [
+                ("id_missing", span(&written.id_missing)),
+                ("same_content", span(&written.hold_same_content)),
+            ];
+            for (key, place) in unused.into_iter().filter(|(_, place)| place.is_some()) {
+                problems.error(
+                    place,
+                    format!("`{}` is of no use here", self.key(key)),
+                    "the dedupe rule of this source has no \"id\"",
+                    Some("remove it, or put \"id\" into `dedupe`".to_owned()),
+                );
+            }
+        }
+        DedupeRule {
+            parts,
+            id_missing: or(&written.id_missing, record.id_missing()),
+            hold_same_content: or(&written.hold_same_content, false),
+            body_varies: record.body_varies(),
+        }
+    }
+
+    fn max_body(&self, record: &Record, problems: &mut Diagnostics) -> u64 {
+        let default = record.max_body().unwrap_or(0).max(self.limits.body);
+        let setting = Setting {
+            default,
+            ..defaults::MAX_BODY
+        };
+        let max_body = within(&self.written.max_body, &setting, &self.key("max_body"), problems);
+        if max_body > self.limits.in_flight {
+            problems.error(
+                span(&self.written.max_body).or(span(&self.written.provider)),
+                format!("bodies of source `{}` can be larger than `limits.in_flight`", self.name),
+                format!(
+                    "{} can never be held within {}",
+                    max_body.show(),
+                    self.limits.in_flight.show()
+                ),
+                Some(format!("raise `limits.in_flight`, or set `{}`", self.key("max_body"))),
+            );
+        }
+        max_body
+    }
+
+    fn acknowledgement(&self, record: &Record, problems: &mut Diagnostics) -> (StatusCode, Bytes) {
+        let status = self
+            .written
+            .ack_status
+            .as_ref()
+            .and_then(|status| u16::try_from(status.value).ok())
+            .and_then(|status| StatusCode::from_u16(status).ok())
+            .unwrap_or(record.ack_status());
+        let body = self
+            .written
+            .ack_body
+            .as_ref()
+            .map_or_else(|| record.ack_body().clone(), |body| Bytes::from(body.value.clone()));
+        let place = span(&self.written.ack_body).or(span(&self.written.ack_status));
+        if body.len() > defaults::ACK_BODY_MAX {
+            problems.error(
+                place.clone(),
+                format!("`{}` is too long", self.key("ack_body")),
+                format!("more than {} bytes", defaults::ACK_BODY_MAX),
+                None,
+            );
+        }
+        if !body.is_empty() && matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT) {
+            problems.error(
+                place,
+                format!("a {} answer of source `{}` has no body", status.as_u16(), self.name),
+                "a client would take it for the next answer",
+                Some("set `ack_body = \"\"`, or another `ack_status`".to_owned()),
+            );
+        }
+        (status, body)
+    }
+
+    fn allow(&self, problems: &mut Diagnostics) -> Vec<ipnet::IpNet> {
+        let Some(written) = &self.written.allow else {
+            return Vec::new();
+        };
+        if written.value.is_empty() {
+            problems.error(
+                written.span.clone(),
+                format!("`{}` is empty", self.key("allow")),
+                "it could mean everybody or nobody",
+                Some("to allow every address remove the key".to_owned()),
+            );
+        }
+        written.value.iter().map(|network| network.value).collect()
+    }
+
+    fn forward_path(&self, problems: &mut Diagnostics) -> Option<PathAndQuery> {
+        let written = self.written.forward_path.as_ref()?;
+        let key = self.key("forward_path");
+        let path = written.value.split('?').next().unwrap_or("");
+        check_path(path, written, &key, problems)?;
+        match written.value.parse() {
+            Ok(target) => Some(target),
+            Err(_) => {
+                not_a_path(written, &key, "has characters that a URL must escape", problems);
+                None
+            }
+        }
+    }
+}
+
+/// Whether there is anything for a secret to prove.
+fn signs(record: &Record) -> bool {
+    record.kind() != Kind::None
+}
+
+/// Two live secrets with one label cannot be told apart in the metric that says which may be removed.
+fn refuse_equal_labels(entries: &[file::SecretEntry], what: &str, problems: &mut Diagnostics) {
+    let mut seen = Vec::new();
+    for label in entries.iter().filter_map(|entry| entry.label.as_ref()) {
+        if seen.contains(&label.value.as_str()) {
+            problems.error(
+                label.span.clone(),
+                format!("two secrets of {what} have one label"),
+                "they could not be told apart",
+                Some("labels are for people: choose another".to_owned()),
+            );
+        }
+        seen.push(&label.value);
+    }
+}
+
+/// An exact path without its trailing slash; the query is none of its business.
+pub(super) fn plain_path(written: &At<String>, key: &str, problems: &mut Diagnostics) -> Option<String> {
+    check_path(&written.value, written, key, problems)?;
+    if written.value.contains('?') {
+        not_a_path(written, key, "a path has no query; the sender may add any", problems);
+        return None;
+    }
+    if written.value.parse::<PathAndQuery>().is_err() {
+        not_a_path(written, key, "has characters that a URL must escape", problems);
+        return None;
+    }
+    Some(without_trailing_slash(&written.value).to_owned())
+}
+
+fn check_path(path: &str, written: &At<String>, key: &str, problems: &mut Diagnostics) -> Option<()> {
+    let label = if !path.starts_with('/') {
+        "must start with `/`"
+    } else if path.len() > defaults::PATH_MAX {
+        "longer than any real path"
+    } else if path.contains('#') {
+        "a fragment is never sent"
+    } else if path.contains(['{', '}', '*']) {
+        "matched exactly: there are no patterns here"
+    } else if !path.bytes().all(|b| b.is_ascii_graphic()) {
+        "has characters that a URL must escape"
+    } else if path.split('/').any(|segment| matches!(segment, "." | "..")) {
+        "clients remove dot segments before they send"
+    } else {
+        return Some(());
+    };
+    not_a_path(written, key, label, problems);
+    None
+}
+
+fn not_a_path(written: &At<String>, key: &str, label: &str, problems: &mut Diagnostics) {
+    problems.error(written.span.clone(), format!("bad value for `{key}`"), label, None);
+}
+
+fn without_trailing_slash(path: &str) -> &str {
+    match path.strip_suffix('/') {
+        Some("") | None => path,
+        Some(shorter) => shorter,
+    }
+}

@@ -1,0 +1,469 @@
+//! What the file says, with places: types are right, nothing is looked up, defaulted or compared with anything else.
+//!
+//! A missing key and one that is wrong (and reported) both end as `None`, so that the next layer never reports a
+//! mistake twice; required keys are therefore checked here.
+
+mod values;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::values::{
+    TOKEN_KEYS, address, dedupe_rule, methods, networks, params, secret, secrets, signature_policy, tolerance,
+};
+use crate::diagnostic::Diagnostics;
+use crate::forward::settings::SignaturePolicy;
+use crate::key::{IdMissing, Part};
+use crate::reader::{At, Document, Rate, Section};
+use crate::secret::Secret;
+use crate::time::Timestamp;
+use crate::verify::Tolerance;
+use crate::verify::record::Record;
+use http::Method;
+use ipnet::IpNet;
+
+/// A whole `hooksluice.toml`.
+#[derive(Debug, Default)]
+pub(super) struct File {
+    /// Where requests come in.
+    pub listen: Option<At<SocketAddr>>,
+    /// Scheme and host under which providers know us.
+    pub public_url: Option<At<String>>,
+    /// `[server]`.
+    pub server: Server,
+    /// `[limits]`.
+    pub limits: Limits,
+    /// `[admin]`.
+    pub admin: Admin,
+    /// `[store]`.
+    pub store: Store,
+    /// `[dedupe]`.
+    pub dedupe: Dedupe,
+    /// `[upstreams.NAME]`, in the order of the file.
+    pub upstreams: Vec<(At<String>, Upstream)>,
+    /// `[sources.NAME]`, in the order of the file.
+    pub sources: Vec<(At<String>, Source)>,
+    /// `[providers.NAME]`; `None` where the record has mistakes, so that its name is still known.
+    pub providers: Vec<(At<String>, Option<Arc<Record>>)>,
+}
+
+/// `[server]`.
+#[derive(Debug, Default)]
+pub(super) struct Server {
+    /// Whose `X-Forwarded-*` is believed.
+    pub trusted_proxies: Option<At<Vec<At<IpNet>>>>,
+    /// Between the signal and the end of accepting.
+    pub shutdown_delay: Option<At<Duration>>,
+    /// For attempts that run when accepting ended.
+    pub shutdown_grace: Option<At<Duration>>,
+    /// A health answer on the public port.
+    pub health_path: Option<At<String>>,
+}
+
+/// `[limits]`.
+#[derive(Debug, Default)]
+pub(super) struct Limits {
+    /// Open connections.
+    pub connections: Option<At<i64>>,
+    /// Bytes of a head.
+    pub head: Option<At<u64>>,
+    /// Time for a head.
+    pub head_timeout: Option<At<Duration>>,
+    /// Bytes of a body.
+    pub body: Option<At<u64>>,
+    /// Time for a body.
+    pub body_timeout: Option<At<Duration>>,
+    /// Time between requests of a connection.
+    pub idle_timeout: Option<At<Duration>>,
+    /// Body bytes in memory.
+    pub in_flight: Option<At<u64>>,
+    /// Events that wait for admission.
+    pub unadmitted: Option<At<i64>>,
+}
+
+/// `[admin]`.
+#[derive(Debug, Default)]
+pub(super) struct Admin {
+    /// Where it listens.
+    pub listen: Option<At<SocketAddr>>,
+    /// Bearer token.
+    pub token: Option<SecretEntry>,
+    /// More names for `Host`.
+    pub hosts: Option<At<Vec<At<String>>>>,
+}
+
+/// `[store]` and `[store.sqlite]`.
+#[derive(Debug, Default)]
+pub(super) struct Store {
+    /// Keep delivered events.
+    pub retention: Option<At<Duration>>,
+    /// Keep dead dispatches.
+    pub dead_retention: Option<At<Duration>>,
+    /// Bytes of the store's files.
+    pub max_bytes: Option<At<u64>>,
+    /// Bytes that stay free.
+    pub min_free: Option<At<u64>>,
+    /// Directory of the embedded store.
+    pub path: Option<At<String>>,
+}
+
+/// `[dedupe]`.
+#[derive(Debug, Default)]
+pub(super) struct Dedupe {
+    /// Keys made by a rule.
+    pub window: Option<At<Duration>>,
+    /// Keys made from a digest.
+    pub digest_window: Option<At<Duration>>,
+}
+
+/// `[upstreams.NAME]`.
+#[derive(Debug, Default)]
+pub(super) struct Upstream {
+    /// Its origin.
+    pub url: Option<At<String>>,
+    /// Attempts at once.
+    pub concurrency: Option<At<i64>>,
+    /// Attempts per period.
+    pub rate: Option<At<Rate>>,
+    /// Attempts that may start at once under `rate`.
+    pub burst: Option<At<i64>>,
+    /// For one attempt.
+    pub timeout: Option<At<Duration>>,
+    /// Waits and give-up.
+    pub retry: Retry,
+    /// Signature headers.
+    pub signature: Option<At<SignaturePolicy>>,
+    /// The original `Host`.
+    pub preserve_host: Option<At<bool>>,
+}
+
+/// `retry = { … }`.
+#[derive(Debug, Default)]
+pub(super) struct Retry {
+    /// First wait.
+    pub first: Option<At<Duration>>,
+    /// Longest wait.
+    pub max: Option<At<Duration>>,
+    /// Give up on failures.
+    pub give_up_after: Option<At<Duration>>,
+    /// Give up on refusals.
+    pub give_up_refused: Option<At<Duration>>,
+    /// Give up by count.
+    pub max_attempts: Option<At<i64>>,
+}
+
+/// `[sources.NAME]`.
+#[derive(Debug, Default)]
+pub(super) struct Source {
+    /// Its path.
+    pub path: Option<At<String>>,
+    /// Its provider.
+    pub provider: Option<At<String>>,
+    /// `secret` or `secrets`; `None` when neither is written.
+    pub secrets: Option<At<Vec<SecretEntry>>>,
+    /// Where its events go.
+    pub upstreams: Option<At<Vec<At<String>>>>,
+    /// Freshness.
+    pub tolerance: Option<At<Tolerance>>,
+    /// The dedupe rule.
+    pub dedupe: Option<At<Vec<Part>>>,
+    /// When the id is absent.
+    pub id_missing: Option<At<IdMissing>>,
+    /// `same_content = "hold"`.
+    pub hold_same_content: Option<At<bool>>,
+    /// Methods.
+    pub methods: Option<At<Vec<At<Method>>>>,
+    /// Body limit.
+    pub max_body: Option<At<u64>>,
+    /// Client addresses.
+    pub allow: Option<At<Vec<At<IpNet>>>>,
+    /// Inbound rate.
+    pub rate: Option<At<Rate>>,
+    /// Status of the acknowledgement.
+    pub ack_status: Option<At<i64>>,
+    /// Body of the acknowledgement.
+    pub ack_body: Option<At<String>>,
+    /// Path and query sent upstream.
+    pub forward_path: Option<At<String>>,
+    /// As the provider was given it.
+    pub public_url: Option<At<String>>,
+    /// Take unsigned requests.
+    pub accept_unsigned: Option<At<bool>>,
+    /// Second inputs of the scheme, by name.
+    pub params: BTreeMap<String, At<SecretEntry>>,
+}
+
+/// One secret reference with what is said about it.
+#[derive(Debug)]
+pub(super) struct SecretEntry {
+    /// The whole `{ … }`.
+    pub span: Range<usize>,
+    /// Where the bytes come from; `None` when that was wrong and reported.
+    pub from: Option<At<SecretFrom>>,
+    /// For people.
+    pub label: Option<At<String>>,
+    /// Part of the dedupe key.
+    pub scope: Option<At<String>>,
+    /// When it ends.
+    pub not_after: Option<At<Timestamp>>,
+}
+
+/// Where a secret's bytes come from.
+#[derive(Debug)]
+pub(super) enum SecretFrom {
+    /// An environment variable.
+    Env(String),
+    /// A file.
+    File(PathBuf),
+    /// The configuration itself.
+    Value(Secret),
+    /// The configuration itself, for a second input that is no secret (a URL, an id): no warning.
+    Plain(Secret),
+}
+
+impl File {
+    /// Reads every table of `document`; what is wrong goes to `problems`.
+    pub(super) fn read(document: &Document<'_>, problems: &mut Diagnostics) -> Self {
+        let mut root = document.root();
+        let file = Self {
+            listen: address(&mut root, "listen", problems),
+            public_url: root.string("public_url", problems),
+            server: one(&mut root, "server", problems, Server::read),
+            limits: one(&mut root, "limits", problems, Limits::read),
+            admin: one(&mut root, "admin", problems, Admin::read),
+            store: one(&mut root, "store", problems, Store::read),
+            dedupe: one(&mut root, "dedupe", problems, Dedupe::read),
+            upstreams: many(&mut root, "upstreams", problems, |_, s, p| Upstream::read(s, p)),
+            sources: many(&mut root, "sources", problems, |_, s, p| Source::read(s, p)),
+            providers: many(&mut root, "providers", problems, |name, section, problems| {
+                warn_about_underscores(&section, problems);
+                Record::read(name, section, problems).map(Arc::new)
+            }),
+        };
+        root.not_in_this_version(&["tls", "routes", "alerts"]);
+        root.finish(problems);
+        file
+    }
+}
+
+impl Server {
+    fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
+        let server = Self {
+            trusted_proxies: networks(&mut section, "trusted_proxies", problems),
+            shutdown_delay: section.duration("shutdown_delay", problems),
+            shutdown_grace: section.duration("shutdown_grace", problems),
+            health_path: section.string("health_path", problems),
+        };
+        section.finish(problems);
+        server
+    }
+}
+
+impl Limits {
+    fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
+        let limits = Self {
+            connections: section.integer("connections", 1..=1_000_000, problems),
+            head: section.size("head", problems),
+            head_timeout: section.duration("head_timeout", problems),
+            body: section.size("body", problems),
+            body_timeout: section.duration("body_timeout", problems),
+            idle_timeout: section.duration("idle_timeout", problems),
+            in_flight: section.size("in_flight", problems),
+            unadmitted: section.integer("unadmitted", 1..=10_000_000, problems),
+        };
+        section.finish(problems);
+        limits
+    }
+}
+
+impl Admin {
+    fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
+        let admin = Self {
+            listen: address(&mut section, "listen", problems),
+            token: secret(&mut section, "token", TOKEN_KEYS, problems),
+            hosts: section.strings("hosts", problems),
+        };
+        section.finish(problems);
+        admin
+    }
+}
+
+impl Store {
+    fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
+        let store = Self {
+            retention: section.duration("retention", problems),
+            dead_retention: section.duration("dead_retention", problems),
+            max_bytes: section.size("max_bytes", problems),
+            min_free: section.size("min_free", problems),
+            path: one(&mut section, "sqlite", problems, |mut sqlite, problems| {
+                let path = sqlite.string("path", problems);
+                sqlite.finish(problems);
+                path
+            }),
+        };
+        section.not_in_this_version(&["postgres"]);
+        section.finish(problems);
+        store
+    }
+}
+
+impl Dedupe {
+    fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
+        let dedupe = Self {
+            window: section.duration("window", problems),
+            digest_window: section.duration("digest_window", problems),
+        };
+        section.not_in_this_version(&["redis"]);
+        section.finish(problems);
+        dedupe
+    }
+}
+
+impl Upstream {
+    fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
+        require(&section, "url", "\"http://127.0.0.1:3000\"", problems);
+        let upstream = Self {
+            url: section.string("url", problems),
+            concurrency: section.integer("concurrency", 1..=10_000, problems),
+            rate: section.rate("rate", problems),
+            burst: section.integer("burst", 1..=1_000_000, problems),
+            timeout: section.duration("timeout", problems),
+            retry: one(&mut section, "retry", problems, Retry::read),
+            signature: signature_policy(&mut section, problems),
+            preserve_host: section.boolean("preserve_host", problems),
+        };
+        section.not_in_this_version(&["order", "order_key", "alert_after", "pause_after"]);
+        section.finish(problems);
+        upstream
+    }
+}
+
+impl Retry {
+    fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
+        let retry = Self {
+            first: section.duration("first", problems),
+            max: section.duration("max", problems),
+            give_up_after: section.duration("give_up_after", problems),
+            give_up_refused: section.duration("give_up_refused", problems),
+            max_attempts: section.integer("max_attempts", 1..=1_000_000, problems),
+        };
+        section.finish(problems);
+        retry
+    }
+}
+
+impl Source {
+    fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
+        require(&section, "path", "\"/webhooks/stripe\"", problems);
+        require(&section, "provider", "\"stripe\"", problems);
+        require(&section, "upstreams", "[\"app\"]", problems);
+        let source = Self {
+            path: section.string("path", problems),
+            provider: section.string("provider", problems),
+            secrets: secrets(&mut section, problems),
+            upstreams: section.strings("upstreams", problems),
+            tolerance: tolerance(&mut section, problems),
+            dedupe: dedupe_rule(&mut section, problems),
+            id_missing: section.parsed("id_missing", problems, |text| match text {
+                "digest" => Ok(IdMissing::Digest),
+                "reject" => Ok(IdMissing::Reject),
+                _ => Err("expected \"digest\" or \"reject\"".to_owned()),
+            }),
+            hold_same_content: section.parsed("same_content", problems, |text| match text {
+                "hold" => Ok(true),
+                "off" => Ok(false),
+                _ => Err("expected \"hold\" or \"off\"".to_owned()),
+            }),
+            methods: methods(&mut section, problems),
+            max_body: section.size("max_body", problems),
+            allow: networks(&mut section, "allow", problems),
+            rate: section.rate("rate", problems),
+            ack_status: section.integer("ack_status", 200..=299, problems),
+            ack_body: section.string("ack_body", problems),
+            forward_path: section.string("forward_path", problems),
+            public_url: section.string("public_url", problems),
+            accept_unsigned: section.boolean("accept_unsigned", problems),
+            params: params(&mut section, problems),
+        };
+        section.not_in_this_version(&["reply", "late", "learn", "replicas"]);
+        section.finish(problems);
+        source
+    }
+}
+
+/// nginx and others drop such headers without a word, and the sender then looks unsigned.
+fn warn_about_underscores(section: &Section<'_>, problems: &mut Diagnostics) {
+    for text in section.all_strings() {
+        let names = text.value.split("header:").skip(1);
+        let mut names = names.map(|rest| rest.split(|c: char| !is_token(c)).next().unwrap_or(""));
+        if names.any(|name| name.contains('_')) {
+            problems.warning(
+                text.span,
+                format!("`{}` reads a header with an underscore in its name", section.path()),
+                "some proxies in front drop such headers without a word",
+                Some("with nginx set `underscores_in_headers on`".to_owned()),
+            );
+        }
+    }
+}
+
+fn is_token(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
+}
+
+fn require(section: &Section<'_>, key: &str, example: &str, problems: &mut Diagnostics) {
+    if !section.has(key) {
+        problems.error(
+            section.span(),
+            format!("`{}` has no `{key}`", section.path()),
+            "required here",
+            Some(format!("add `{key} = {example}`")),
+        );
+    }
+}
+
+fn one<'t, T: Default>(
+    section: &mut Section<'t>,
+    key: &'static str,
+    problems: &mut Diagnostics,
+    read: impl FnOnce(Section<'t>, &mut Diagnostics) -> T,
+) -> T {
+    match section.section(key, problems) {
+        Some(inner) => read(inner, problems),
+        None => T::default(),
+    }
+}
+
+fn many<'t, T>(
+    section: &mut Section<'t>,
+    key: &'static str,
+    problems: &mut Diagnostics,
+    read: impl Fn(&str, Section<'t>, &mut Diagnostics) -> T,
+) -> Vec<(At<String>, T)> {
+    let mut out = Vec::new();
+    for (name, inner) in section.named(key, problems) {
+        if !is_name(&name.value) {
+            problems.error(
+                name.span.clone(),
+                format!("bad name in `{}`", section.full(key)),
+                "names are 1 to 64 of a-z, A-Z, 0-9, `-`, `_` and `.`",
+                None,
+            );
+        }
+        let value = read(&name.value, inner, problems);
+        out.push((name, value));
+    }
+    out
+}
+
+/// Names go into header values, metric labels, URLs and keys of other systems: one plain alphabet for all of them.
+fn is_name(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}

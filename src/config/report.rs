@@ -1,0 +1,168 @@
+//! What is said about a configuration: problems for people and for programs, and what was loaded.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::config::Config;
+use crate::config::mask::mask;
+use crate::diagnostic::{Diagnostics, Severity, line_and_column};
+use crate::id::UpstreamName;
+use crate::ingest::source::Source;
+use crate::reader::{show_duration, show_size};
+
+/// The problems of one configuration, with a copy of its text in which every possible secret is masked.
+#[derive(Clone, Debug)]
+pub struct Report {
+    name: String,
+    masked: String,
+    problems: Diagnostics,
+}
+
+/// One problem as `check --json` prints it.
+#[derive(Debug, Serialize)]
+pub struct Line<'r> {
+    /// `error` or `warning`.
+    pub severity: &'static str,
+    /// Name of the configuration.
+    pub file: &'r str,
+    /// From 1; null where a problem has no place.
+    pub line: Option<usize>,
+    /// In characters, from 1; null where a problem has no place.
+    pub column: Option<usize>,
+    /// The short fact.
+    pub message: &'r str,
+    /// What to say at the place itself.
+    pub label: &'r str,
+    /// What the operator can do.
+    pub help: Option<&'r str>,
+}
+
+impl Report {
+    pub(super) fn new(name: &str, text: &str, problems: Diagnostics) -> Self {
+        Self {
+            name: name.to_owned(),
+            masked: mask(text),
+            problems,
+        }
+    }
+
+    /// For a configuration that has no text.
+    pub(super) fn without_places(name: &str, problems: Diagnostics) -> Self {
+        Self {
+            name: name.to_owned(),
+            masked: String::new(),
+            problems: problems.without_places(),
+        }
+    }
+
+    /// The problems themselves.
+    pub fn problems(&self) -> &Diagnostics {
+        &self.problems
+    }
+
+    /// For a terminal: each problem with its line of the file; empty when there is none.
+    pub fn render(&self, color: bool) -> String {
+        self.problems.render(&self.name, &self.masked, color)
+    }
+
+    /// For programs: each problem with its place.
+    pub fn lines(&self) -> Vec<Line<'_>> {
+        self.problems
+            .iter()
+            .map(|problem| {
+                let start = problem.span.as_ref().map(|span| span.start);
+                let place = start.map(|offset| line_and_column(&self.masked, offset));
+                Line {
+                    severity: problem.severity.as_str(),
+                    file: &self.name,
+                    line: place.map(|(line, _)| line),
+                    column: place.map(|(_, column)| column),
+                    message: &problem.message,
+                    label: &problem.label,
+                    help: problem.help.as_deref(),
+                }
+            })
+            .collect()
+    }
+
+    /// How many problems have this severity.
+    pub fn count(&self, severity: Severity) -> usize {
+        self.problems
+            .iter()
+            .filter(|problem| problem.severity == severity)
+            .count()
+    }
+}
+
+/// What would run, for a person who asked `check`.
+pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
+    let mut out = String::new();
+    let warnings = match report.count(Severity::Warning) {
+        0 => String::new(),
+        1 => ", with 1 warning".to_owned(),
+        n => format!(", with {n} warnings"),
+    };
+    let mut line = |text: std::fmt::Arguments<'_>| {
+        // Writing to a string does not fail.
+        if out.write_fmt(text).is_ok() {
+            out.push('\n');
+        }
+    };
+    let store = &config.store;
+    line(format_args!("{name} is good{warnings}"));
+    line(format_args!("listen    {}", config.listen));
+    line(format_args!(
+        "admin     {}{}",
+        config.admin.listen,
+        if config.admin.token.is_some() {
+            ", with a token"
+        } else {
+            ""
+        }
+    ));
+    line(format_args!(
+        "store     {}, at most {}; delivered events for {}, dead ones for {}; keys for {}",
+        store.path.display(),
+        show_size(store.max_bytes),
+        show_duration(store.retention),
+        show_duration(store.dead_retention),
+        show_duration(store.window),
+    ));
+    for upstream in &config.upstreams {
+        let rate = upstream.rate.map(|rate| format!(", {rate}")).unwrap_or_default();
+        line(format_args!(
+            "upstream  {}: {}, {} at once{rate}",
+            upstream.name, upstream.origin, upstream.concurrency
+        ));
+    }
+    for source in &config.sources {
+        line(format_args!("source    {}", describe(source)));
+    }
+    out
+}
+
+fn describe(source: &Source) -> String {
+    let record = source.verifier.record();
+    let upstreams: Vec<&str> = source.upstreams.iter().map(UpstreamName::as_str).collect();
+    let parts: Vec<&str> = source.dedupe.parts.iter().map(|part| part.as_str()).collect();
+    let tolerance = match source.verifier.tolerance() {
+        Some(tolerance) => format!(", {} old at most", show_duration(tolerance)),
+        None => String::new(),
+    };
+    let body = if record.body_authenticated() {
+        ""
+    } else {
+        "; its signature does NOT cover the body"
+    };
+    format!(
+        "{}: {} from {} ({}) to {}; up to {}{tolerance}; the same again by {}{body}",
+        source.name,
+        source.path,
+        record.name(),
+        record.confidence().as_str(),
+        upstreams.join(", "),
+        show_size(source.max_body),
+        parts.join(" + "),
+    )
+}

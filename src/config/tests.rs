@@ -1,0 +1,383 @@
+//! The whole way from text to report and configuration.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use proptest::prelude::*;
+
+use super::*;
+use crate::diagnostic::Severity;
+use crate::forward::settings::{Retry, SignaturePolicy};
+use crate::key::{IdMissing, Part};
+use crate::reader::Rate;
+use crate::time::Timestamp;
+
+mod mistakes;
+
+/// Every test secret holds it; no report may.
+const SECRET: &str = "hunter2-hunter2-hunter2";
+
+fn environment() -> Environment {
+    Environment::fixed(Timestamp::from_secs(1_795_000_000))
+        .with_variable("SECRET", SECRET)
+        .with_variable("lower_case", SECRET)
+        .with_variable("EMPTY", "")
+        .with_variable("BLANK", " \n")
+        .with_variable("TEMPLATE", "${SECRET}")
+        .with_variable("SPACE", format!(" {SECRET} \n"))
+        .with_variable("TWO_LINES", format!("{SECRET}\n{SECRET}"))
+        .with_variable("BOM", format!("\u{feff}{SECRET}"))
+        .with_variable("SHORT", "hunter2")
+        .with_variable("WITH_BLANK", "hunter2 hunter2 hunter2")
+        .with_file("/run/one", format!("{SECRET}\n"))
+        .with_file("/run/crlf", format!("{SECRET}\r\n"))
+        .with_file("/run/two", format!("{SECRET}\n\n"))
+        .with_file("/run/empty", "\n")
+}
+
+const APP: &str = "[upstreams.app]\nurl = \"http://127.0.0.1:3000\"\n";
+
+/// A good configuration with one source, and `extra` at its end: more keys of the source, or more tables.
+fn with_source(extra: &str) -> String {
+    format!(
+        "{APP}[sources.a]\npath = \"/a\"\nprovider = \"github\"\nupstreams = [\"app\"]\nsecret = {{ env = \"SECRET\" }}\n{extra}\n"
+    )
+}
+
+/// The same without a secret.
+fn with_secret(secret: &str) -> String {
+    format!("{APP}[sources.a]\npath = \"/a\"\nprovider = \"github\"\nupstreams = [\"app\"]\n{secret}\n")
+}
+
+fn load(text: &str) -> (Option<Config>, String) {
+    let (config, report) = load_text("hooksluice.toml", text, &environment());
+    let shown = format!("{}\n{:?}\n{:?}", report.render(false), report, config);
+    assert!(!shown.contains("hunter2"), "a secret is shown:\n{shown}");
+    assert_eq!(config.is_none(), report.count(Severity::Error) > 0, "{shown}");
+    (config, report.render(false))
+}
+
+#[track_caller]
+fn good(text: &str) -> Config {
+    let (config, shown) = load(text);
+    assert_eq!(shown, "");
+    config.unwrap()
+}
+
+#[track_caller]
+fn refused(text: &str, parts: &[&str]) {
+    let (config, shown) = load(text);
+    assert!(config.is_none(), "accepted:\n{text}\n{shown}");
+    for part in parts {
+        assert!(shown.contains(part), "{part:?} is missing for\n{text}\nin\n{shown}");
+    }
+}
+
+#[track_caller]
+fn warned(text: &str, parts: &[&str]) -> Config {
+    let (config, shown) = load(text);
+    for part in parts {
+        assert!(shown.contains(part), "{part:?} is missing for\n{text}\nin\n{shown}");
+    }
+    assert!(shown.contains("warning: "), "{shown}");
+    config.unwrap_or_else(|| panic!("refused:\n{shown}"))
+}
+
+#[test]
+fn a_small_file_has_every_default_of_the_contract() {
+    let config = good(&with_source(""));
+    assert_eq!(config.listen, "0.0.0.0:8080".parse().unwrap());
+    assert_eq!(config.admin.listen, "127.0.0.1:9180".parse().unwrap());
+    assert_eq!(config.shutdown_grace, Duration::from_secs(25));
+    assert_eq!(config.shutdown_delay, Duration::ZERO);
+    assert_eq!(format!("{:?}", config.limits), format!("{:?}", Limits::default()));
+    assert_eq!(config.store, StoreSettings::default());
+    let upstream = &config.upstreams[0];
+    assert_eq!(upstream.name.as_str(), "app");
+    assert_eq!(upstream.origin, "http://127.0.0.1:3000/");
+    assert_eq!(upstream.concurrency, 16);
+    assert_eq!(upstream.timeout, Duration::from_secs(30));
+    assert_eq!(upstream.retry, Retry::default());
+    assert_eq!(upstream.signature, SignaturePolicy::Auto);
+    let source = &config.sources[0];
+    assert_eq!((source.name.as_str(), source.path.as_str()), ("a", "/a"));
+    assert_eq!(source.max_body, 25 << 20, "GitHub's record raises it");
+    assert_eq!(source.methods, [http::Method::POST]);
+    assert_eq!((source.ack_status, source.ack_body.len()), (StatusCode::OK, 0));
+    assert_eq!(&*source.upstreams, [UpstreamSettings::clone(upstream).name]);
+}
+
+#[test]
+fn every_key_arrives_where_it_is_used() {
+    let text = r#"
+listen = "[::1]:8081"
+[server]
+trusted_proxies = ["10.0.0.0/8", "192.0.2.7"]
+shutdown_delay = "5s"
+shutdown_grace = "1m"
+health_path = "/healthz"
+[limits]
+connections = 7
+head = "16KiB"
+head_timeout = "1s"
+body = "1MiB"
+body_timeout = "2s"
+idle_timeout = "3s"
+in_flight = "32MiB"
+unadmitted = 9
+[admin]
+listen = "0.0.0.0:9181"
+token = { env = "SECRET" }
+hosts = ["Admin.Internal"]
+[store]
+retention = "1d"
+dead_retention = "60d"
+max_bytes = "1GiB"
+min_free = "1MiB"
+sqlite.path = "/var/lib/hooksluice"
+[dedupe]
+window = "14d"
+digest_window = "1m"
+[upstreams.app]
+url = "http://app.internal:3000/"
+concurrency = 3
+rate = "100/s"
+burst = 5
+timeout = "4s"
+retry = { first = "1s", max = "1m", give_up_after = "1d", give_up_refused = "1h", max_attempts = 8 }
+signature = "original"
+preserve_host = true
+[sources.a]
+path = "/a/"
+provider = "hmac"
+secrets = [{ env = "SECRET", label = "new", scope = "one", not_after = "2030-01-01T00:00:00Z" }, { file = "/run/crlf", label = "old", not_after = 2030-01-01T00:00:00Z }]
+upstreams = ["app"]
+dedupe = ["id", "body"]
+id_missing = "digest"
+same_content = "hold"
+methods = ["PUT"]
+max_body = "2MiB"
+allow = ["192.0.2.0/24"]
+rate = "10/m"
+ack_status = 202
+ack_body = "ok"
+forward_path = "/in?x=1"
+"#;
+    let config = good(text);
+    assert_eq!(config.trusted_proxies.len(), 2);
+    assert_eq!(config.health_path.as_deref(), Some("/healthz"));
+    assert_eq!(config.admin.hosts, ["admin.internal"]);
+    assert!(config.admin.token.unwrap().matches(SECRET.as_bytes()));
+    assert_eq!(config.limits.connections, 7);
+    assert_eq!(config.limits.in_flight, 32 << 20);
+    assert_eq!(config.store.path, Path::new("/var/lib/hooksluice"));
+    assert_eq!(config.store.unadmitted, 9);
+    assert_eq!(config.store.window, Duration::from_secs(14 * 86_400));
+    let upstream = &config.upstreams[0];
+    assert_eq!(upstream.retry.max_attempts, Some(8));
+    assert_eq!((upstream.burst, upstream.preserve_host), (Some(5), true));
+    assert_eq!(upstream.signature, SignaturePolicy::Original);
+    let source = &config.sources[0];
+    assert_eq!(source.path, "/a");
+    assert_eq!(source.dedupe.parts, [Part::Id, Part::Body]);
+    assert_eq!(source.dedupe.id_missing, IdMissing::Digest);
+    assert!(source.dedupe.hold_same_content);
+    assert_eq!(source.max_body, 2 << 20);
+    assert_eq!(source.ack_status, StatusCode::ACCEPTED);
+    assert_eq!(source.ack_body, "ok");
+    assert_eq!(source.forward_path.as_ref().unwrap(), "/in?x=1");
+    assert_eq!(
+        source.rate,
+        Some(Rate {
+            count: 10,
+            per: Duration::from_secs(60)
+        })
+    );
+}
+
+#[test]
+fn a_secret_that_may_be_meant_so_is_used_with_a_warning() {
+    let table: &[(&str, &[&str])] = &[
+        (
+            "secret = { value = \"hunter2-hunter2\" }",
+            &["is written in the configuration"],
+        ),
+        (
+            "secret = { env = \"SPACE\" }",
+            &["has outer white space", "used as it is"],
+        ),
+        ("secret = { env = \"TWO_LINES\" }", &["has a line end inside"]),
+        ("secret = { env = \"BOM\" }", &["byte order mark"]),
+        (
+            "secrets = [{ env = \"SECRET\" }, { env = \"SECRET\", not_after = \"2026-01-01T00:00:00Z\" }]",
+            &["a secret of source `a` has ended"],
+        ),
+        (
+            "secret = { env = \"SECRET\", not_after = \"2026-01-01T00:00:00Z\" }",
+            &["every secret of source `a` has ended", "everything is refused"],
+        ),
+    ];
+    for (secret, parts) in table {
+        warned(&with_secret(secret), parts);
+    }
+}
+
+#[test]
+fn one_line_end_is_no_part_of_a_secret() {
+    let token = |reference: &str| {
+        let text = with_source(&format!("[admin]\ntoken = {{ {reference} }}"));
+        good(&text).admin.token.unwrap()
+    };
+    for reference in [
+        "file = \"/run/one\"",
+        "file = \"/run/crlf\"",
+        "env = \"SECRET\"",
+        "env = \"lower_case\"",
+    ] {
+        assert!(token(reference).matches(SECRET.as_bytes()), "{reference}");
+    }
+}
+
+#[test]
+fn what_a_person_should_see_is_a_warning() {
+    warned(
+        &with_source("[upstreams.b]\nurl = \"http://b\""),
+        &["upstream `b` is not used"],
+    );
+    warned(
+        &with_source("[server]\ntrusted_proxies = [\"0.0.0.0/0\"]"),
+        &["trusts everybody"],
+    );
+    warned(&with_source("[store]\nmin_free = \"0B\""), &["`store.min_free` is off"]);
+    let config = warned(
+        &with_source("[dedupe]\nwindow = \"1d\"").replace("github", "stripe"),
+        &["`dedupe.window` is raised to 3d", "source `a` retries for that long"],
+    );
+    assert_eq!(config.store.window, Duration::from_secs(3 * 86_400));
+}
+
+#[test]
+fn two_sources_of_one_provider_may_share_a_secret_and_an_upstream() {
+    let config = good(&with_source(
+        "[sources.b]\npath = \"/b\"\nprovider = \"github\"\nupstreams = [\"app\"]\nsecret = { env = \"SECRET\" }",
+    ));
+    assert_eq!(config.sources.len(), 2);
+}
+
+#[test]
+fn tolerance_off_is_written_out() {
+    let config = good(&with_source("tolerance = \"off\"").replace("github", "stripe"));
+    assert_eq!(config.sources[0].verifier.tolerance(), None);
+}
+
+#[test]
+fn without_secrets_nothing_is_looked_up_and_nothing_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hooksluice.toml");
+    std::fs::write(&path, with_secret("secret = { env = \"UNSET\" }")).unwrap();
+    let with = review(Some(&path), &environment(), false);
+    assert!(with.summary.is_none());
+    let without = review(Some(&path), &environment(), true);
+    assert_eq!(without.report.render(false), "");
+    let summary = without.summary.unwrap();
+    assert!(summary.contains("a: /a from github"), "{summary}");
+
+    std::fs::write(&path, with_secret("secret = { value = \"${X}\" }")).unwrap();
+    assert!(review(Some(&path), &environment(), true).summary.is_none());
+}
+
+#[test]
+fn problems_are_a_list_for_programs_too() {
+    let (_, report) = load_text("f.toml", &with_source("pathh = 1"), &environment());
+    let json = serde_json::to_value(report.lines()).unwrap();
+    assert_eq!(
+        json[0],
+        serde_json::json!({
+            "severity": "error", "file": "f.toml", "line": 8, "column": 1,
+            "message": "unknown key `pathh`", "label": "not a key of [sources.a]", "help": "did you mean `path`?",
+        })
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_a_problem_like_any_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = super::load(Some(&dir.path().join("none.toml")), &environment()).unwrap_err();
+    assert!(
+        missing.render(false).contains("cannot read"),
+        "{}",
+        missing.render(false)
+    );
+    let latin1 = dir.path().join("latin1.toml");
+    std::fs::write(&latin1, b"a = 1\nb = \"\xe4\"\n").unwrap();
+    let report = super::load(Some(&latin1), &environment()).unwrap_err();
+    assert!(
+        report.render(false).contains("is not UTF-8 (line 2)"),
+        "{}",
+        report.render(false)
+    );
+}
+
+#[test]
+fn a_start_without_a_file_means_the_same_as_a_file() {
+    let flags = Flags {
+        provider: "github".into(),
+        secret_env: "SECRET".into(),
+        upstream: "http://127.0.0.1:3000".into(),
+        public_url: None,
+        listen: None,
+        admin_listen: None,
+        store: Some("/tmp/x".into()),
+    };
+    let loaded = from_flags(&flags, &environment()).unwrap();
+    assert!(loaded.report.problems().is_empty());
+    let source = &loaded.config.sources[0];
+    assert_eq!(
+        (source.name.as_str(), source.path.as_str()),
+        ("github", "/webhooks/github")
+    );
+    assert_eq!(source.upstreams[0].as_str(), "app");
+    assert_eq!(loaded.config.store.path, Path::new("/tmp/x"));
+
+    let wrong = Flags {
+        provider: "githb".into(),
+        secret_env: "hunter2-hunter2".into(),
+        upstream: "http://127.0.0.1:3000/x".into(),
+        ..flags
+    };
+    let shown = from_flags(&wrong, &environment()).unwrap_err().render(false);
+    for part in ["did you mean `github`?", "is not set", "an origin has no path"] {
+        assert!(shown.contains(part), "{part} is missing in\n{shown}");
+    }
+    assert!(!shown.contains("hunter2"), "{shown}");
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_loader_panic(text in "\\PC*|[\\[\\]{}=\"'.#a-z0-9 \\n\\\\\\u{0}-\\u{1f}]*") {
+        let (_, report) = load_text("f", &text, &environment());
+        report.render(true);
+        report.lines();
+    }
+
+    #[test]
+    fn no_slip_in_a_good_file_makes_the_loader_panic_or_tell_a_secret(
+        place in any::<prop::sample::Index>(),
+        insert in "[\\[\\]{}=\"'.#a-z0-9 \\n\\\\-]{0,3}",
+    ) {
+        let mut text = with_secret("secrets = [\n  { value = \"hunter2-hunter2\", label = \"x\" },\n  { env = \"SECRET\" }]");
+        let place = place.index(text.len());
+        if !text.get(..place).is_some_and(|before| before.ends_with("hunter2")) {
+            text.insert_str(place, &insert);
+        }
+        let (_, report) = load_text("f", &text, &environment());
+        let secret_is_whole = text.contains("hunter2-hunter2");
+        prop_assert!(!secret_is_whole || !report.render(false).contains("hunter2-hunter2"), "{}", report.render(false));
+    }
+}
+
+#[test]
+fn deeply_nested_values_are_refused() {
+    let text = format!("a = {}1{}", "[".repeat(10_000), "]".repeat(10_000));
+    refused(&text, &["not valid TOML"]);
+}

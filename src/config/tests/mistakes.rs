@@ -1,0 +1,389 @@
+//! What is refused, and what is said about it.
+
+use super::{APP, refused, with_secret, with_source};
+
+#[test]
+fn each_mistake_is_told_with_its_place_and_a_way_out() {
+    let table: &[(String, &[&str])] = &[
+        // The text.
+        (
+            "listen = 0.0.0.0:8080".into(),
+            &["not valid TOML", "hooksluice.toml:1:"],
+        ),
+        ("[upstreams.app".into(), &["unclosed table"]),
+        (String::new(), &["no source is configured", "no upstream is configured"]),
+        ("a = 1\na = 2".into(), &["duplicate key"]),
+        // The top level.
+        (
+            format!("lisen = \"x\"\n{}", with_source("")),
+            &["unknown key `lisen`", "did you mean `listen`?"],
+        ),
+        (
+            format!("listen = \"8080\"\n{}", with_source("")),
+            &["expected an address and a port"],
+        ),
+        (
+            format!("listen = 8080\n{}", with_source("")),
+            &["expected a string, found an integer"],
+        ),
+        (with_source("[tls]"), &["`tls` is not in this version"]),
+        (with_source("[routes.rest]"), &["`routes` is not in this version"]),
+        (with_source("[alerts]"), &["`alerts` is not in this version"]),
+        (
+            with_source("[server]\nshutdown_grace = \"2h\""),
+            &["server.shutdown_grace", "must be from 0s to 1h"],
+        ),
+        (
+            with_source("[server]\ntrusted_proxies = [\"proxy\"]"),
+            &["expected an address or a network"],
+        ),
+        (
+            with_source("[server]\ntrusted_proxies = [\"10.0.0.1/8\"]"),
+            &["write \"10.0.0.0/8\""],
+        ),
+        (
+            with_source("[server]\nhealth_path = \"/a\""),
+            &["the path of a source", "source `a` has it"],
+        ),
+        (
+            with_source("[server]\nhealth_path = \"healthz\""),
+            &["must start with `/`"],
+        ),
+        // Limits.
+        (
+            with_source("[limits]\nconnections = 0"),
+            &["a whole number from 1 to 1000000"],
+        ),
+        (with_source("[limits]\nhead = \"1KiB\""), &["must be from 8KiB to 1MiB"]),
+        (
+            with_source("[limits]\nbody = \"5MB\""),
+            &["expected a number with a unit"],
+        ),
+        (
+            with_source("[limits]\nbody_timeout = 30"),
+            &["expected a string, found an integer"],
+        ),
+        (
+            with_source("[limits]\nbody = \"100MiB\""),
+            &["`limits.body` is larger than `limits.in_flight`"],
+        ),
+        (
+            with_source("[limits]\nin_flight = \"16MiB\""),
+            &["bodies of source `a` can be larger than `limits.in_flight`"],
+        ),
+        // Admin.
+        (
+            with_source("[admin]\nlisten = \"0.0.0.0:9180\""),
+            &["reachable from outside without a token"],
+        ),
+        (
+            with_source("[admin]\nlisten = \"127.0.0.1:8080\""),
+            &["are the same port"],
+        ),
+        (
+            with_source("[admin]\ntoken = { env = \"SHORT\" }"),
+            &["`admin.token` is too short"],
+        ),
+        (
+            with_source("[admin]\ntoken = { env = \"WITH_BLANK\" }"),
+            &["`admin.token` cannot be sent"],
+        ),
+        (
+            with_source("[admin]\ntoken = { env = \"SECRET\", label = \"x\" }"),
+            &["unknown key `label`"],
+        ),
+        (
+            with_source("[admin]\ntoken = \"hunter2\""),
+            &["expected a secret reference"],
+        ),
+        (
+            with_source("[admin]\nhosts = [\"http://a\"]"),
+            &["without scheme, port or `*`"],
+        ),
+        (with_source("[admin]\nhosts = [\"a\", \"A\"]"), &["given twice"]),
+        // Store and dedupe.
+        (
+            with_source("[store.postgres]\nurl = \"x\""),
+            &["`store.postgres` is not in this version"],
+        ),
+        (
+            with_source("[dedupe.redis]\nurl = \"x\""),
+            &["`dedupe.redis` is not in this version"],
+        ),
+        (with_source("[store.sqlite]\npath = \"\""), &["expected a directory"]),
+        (with_source("[store.sqlite]\nfile = \"x\""), &["unknown key `file`"]),
+        (with_source("[store]\nmax_bytes = \"1MiB\""), &["smaller than one body"]),
+        (
+            with_source("[store]\nretention = \"0s\""),
+            &["must be from 1ms to 3650d"],
+        ),
+        (
+            with_source("[dedupe]\nwindow = \"1m\""),
+            &["`dedupe.digest_window` is longer than `dedupe.window`"],
+        ),
+        // Upstreams.
+        (
+            with_source("[upstreams.b]"),
+            &["`upstreams.b` has no `url`", "add `url = "],
+        ),
+        (
+            with_source("[upstreams.b]\nurl = \"http://b/x\""),
+            &["an origin has no path", "`forward_path`"],
+        ),
+        (
+            with_source("[upstreams.b]\nurl = \"https://b\""),
+            &["https to an upstream is not in this version"],
+        ),
+        (
+            with_source("[upstreams.b]\nurl = \"http://u:hunter2@b\""),
+            &["user and password do not belong in a URL"],
+        ),
+        (
+            with_source("[upstreams.b]\nurl = \"http://localhost:8080\""),
+            &["is hooksluice itself"],
+        ),
+        (
+            with_source("[upstreams.b]\nurl = \"http://127.0.0.1:9180\""),
+            &["is hooksluice itself"],
+        ),
+        (with_source("[upstreams.b]\nurl = \"b:80\""), &["not a whole URL"]),
+        (
+            with_source("[upstreams.b]\nurl = \"http://b\"\nconcurrency = 0"),
+            &["a whole number from 1 to 10000"],
+        ),
+        (
+            with_source("[upstreams.b]\nurl = \"http://b\"\nburst = 5"),
+            &["has no `rate` beside it"],
+        ),
+        (
+            with_source("[upstreams.b]\nurl = \"http://b\"\nrate = \"5 per second\""),
+            &["such as \"50/s\""],
+        ),
+        (
+            with_source("[upstreams.b]\nurl = \"http://b\"\norder = \"key\""),
+            &["`upstreams.b.order` is not in this version"],
+        ),
+        (
+            with_source("[upstreams.b]\nurl = \"http://b\"\npause_after = 3"),
+            &["is not in this version"],
+        ),
+        (
+            with_source("[upstreams.b]\nurl = \"http://b\"\nsignature = \"standard-webhooks\""),
+            &["is not in this version"],
+        ),
+        (
+            with_source("[upstreams.b]\nurl = \"http://b\"\nsignature = \"none\""),
+            &["expected \"auto\", \"original\" or \"fresh\""],
+        ),
+        (
+            with_source("[upstreams.b]\nurl = \"http://b\"\nretry = { first = \"2h\" }"),
+            &["longer than `upstreams.b.retry.max`"],
+        ),
+        (
+            with_source("[upstreams.b]\nurl = \"http://b\"\nretry = { frist = \"2s\" }"),
+            &["did you mean `first`?"],
+        ),
+        (
+            with_source("[upstreams.\"b c\"]\nurl = \"http://b\""),
+            &["bad name in `upstreams`"],
+        ),
+        // Sources.
+        (
+            format!("{APP}[sources.a]"),
+            &["no `path`", "no `provider`", "no `upstreams`", "hooksluice.toml:3:"],
+        ),
+        (with_source("").replace("/a", "a"), &["must start with `/`"]),
+        (
+            with_source("").replace("/a", "/a/{*rest}"),
+            &["there are no patterns here"],
+        ),
+        (
+            with_source("").replace("/a", "/a/../b"),
+            &["clients remove dot segments"],
+        ),
+        (with_source("").replace("/a", "/a?x=1"), &["a path has no query"]),
+        (with_source("").replace("/a", "/ä"), &["must escape"]),
+        (
+            with_source("").replace("github", "githb"),
+            &["unknown provider", "did you mean `github`?"],
+        ),
+        (
+            with_source("").replace("github", "nobody-knows-it"),
+            &["unknown provider", "known: github"],
+        ),
+        (
+            with_source("").replace("[\"app\"]", "[\"ap\"]"),
+            &["unknown upstream `ap`", "did you mean `app`?"],
+        ),
+        (
+            with_source("").replace("[\"app\"]", "[]"),
+            &["its events would go nowhere"],
+        ),
+        (
+            with_source("").replace("[\"app\"]", "[\"app\", \"app\"]"),
+            &["given twice"],
+        ),
+        (
+            with_source("").replace("[\"app\"]", "\"app\""),
+            &["expected a list of strings, found a string"],
+        ),
+        (
+            with_source(
+                "[sources.b]\npath = \"/a/\"\nprovider = \"hmac\"\nupstreams = [\"app\"]\nsecret = { env = \"SECRET\" }",
+            ),
+            &["`sources.b.path` is taken", "source `a` has the same path"],
+        ),
+        (
+            with_source("reply = \"upstream\""),
+            &["`sources.a.reply` is not in this version"],
+        ),
+        (
+            with_source("learn = \"once\""),
+            &["`sources.a.learn` is not in this version"],
+        ),
+        (with_source("dedupe = []"), &["every request would be the same again"]),
+        (with_source("dedupe = [\"id\", \"id\"]"), &["given twice"]),
+        (
+            with_source("dedupe = [\"time\"]"),
+            &["expected \"id\", \"type\" or \"body\""],
+        ),
+        (
+            with_source("dedupe = [\"body\"]\nid_missing = \"reject\""),
+            &["`sources.a.id_missing` is of no use here"],
+        ),
+        (
+            with_source("id_missing = \"random\""),
+            &["expected \"digest\" or \"reject\""],
+        ),
+        (
+            with_source("same_content = \"drop\""),
+            &["expected \"hold\" or \"off\""],
+        ),
+        (with_source("methods = [\"post\"]"), &["did you mean `POST`?"]),
+        (with_source("methods = [\"HEAD\"]"), &["answered for every source"]),
+        (with_source("methods = []"), &["nothing could be delivered"]),
+        (with_source("allow = []"), &["everybody or nobody"]),
+        (with_source("max_body = \"0B\""), &["must be from 1B to 1GiB"]),
+        (
+            with_source("max_body = \"1GiB\""),
+            &["can be larger than `limits.in_flight`"],
+        ),
+        (with_source("rate = \"0/s\""), &["expected a number from 1 per unit"]),
+        (with_source("ack_status = 302"), &["a whole number from 200 to 299"]),
+        (
+            with_source("ack_status = 204\nack_body = \"ok\""),
+            &["204 answer of source `a` has no body"],
+        ),
+        (
+            with_source(&format!("ack_body = \"{}\"", "x".repeat(5000))),
+            &["more than 4096 bytes"],
+        ),
+        (with_source("forward_path = \"in\""), &["must start with `/`"]),
+        (with_source("forward_path = \"/in#x\""), &["a fragment is never sent"]),
+        (
+            with_source("accept_unsigned = true"),
+            &["`sources.a.accept_unsigned` is of no use here"],
+        ),
+        (
+            with_source("params = { x = \"hunter2\" }"),
+            &["unknown input in `sources.a.params`"],
+        ),
+        // A second way to say zero is no way to switch a check off.
+        (
+            with_source("tolerance = 0"),
+            &["expected a string, found an integer", "\"off\""],
+        ),
+        (with_source("tolerance = \"0s\""), &["zero is neither", "\"off\""]),
+        (
+            with_source("tolerance = \"300\""),
+            &["expected a number with a unit", "\"off\""],
+        ),
+        (
+            with_source("tolerance = \"300ms\""),
+            &["shorter than any delivery takes"],
+        ),
+        (with_source("tolerance = \"300s\""), &["this provider signs no time"]),
+    ];
+    assert!(table.len() >= 90);
+    for (text, parts) in table {
+        refused(text, parts);
+    }
+}
+
+#[test]
+fn a_secret_that_is_missing_or_odd_stops_the_start() {
+    let table: &[(&str, &[&str])] = &[
+        ("", &["source `a` has no secret"]),
+        ("secrets = []", &["is empty"]),
+        ("secret = {}", &["0 of `env`, `file`, `value` are given"]),
+        (
+            "secret = { env = \"SECRET\", value = \"hunter2\" }",
+            &["2 of `env`, `file`, `value` are given"],
+        ),
+        ("secret = \"hunter2\"", &["expected a secret reference", "refer to it"]),
+        ("secrets = \"hunter2\"", &["expected a list of secret references"]),
+        (
+            "secrets = [\"hunter2\", { env = \"EMPTY\" }]",
+            &["expected a secret reference", "`EMPTY` is empty"],
+        ),
+        ("secret = { vlaue = \"hunter2\" }", &["did you mean `value`?"]),
+        ("secret = { value = \"\" }", &["the value is empty"]),
+        (
+            "secret = { value = \"${HOOK_SECRET}\" }",
+            &["unresolved variable", "{ env = \"HOOK_SECRET\" }"],
+        ),
+        (
+            "secret = { value = \"$HOOK_SECRET\" }",
+            &["unresolved variable", "{ env = \"HOOK_SECRET\" }"],
+        ),
+        (
+            "secret = { value = \"hunter2${X:-y}\" }",
+            &["unresolved variable", "{ env = \"X\" }"],
+        ),
+        ("secret = { env = \"UNSET\" }", &["`UNSET` is not set"]),
+        (
+            "secret = { env = \"hunter2\" }",
+            &["named here is not set", "not its value"],
+        ),
+        (
+            "secret = { env = \"EMPTY\" }",
+            &["the secret of source `a` is empty", "anybody could sign"],
+        ),
+        ("secret = { env = \"BLANK\" }", &["is empty"]),
+        (
+            "secret = { env = \"TEMPLATE\" }",
+            &["holds a `${NAME}` that nobody replaced"],
+        ),
+        (
+            "secret = { file = \"/run/none\" }",
+            &["cannot be read", "`/run/none`: entity not found"],
+        ),
+        ("secret = { file = \"hunter2\" }", &["the file named here"]),
+        (
+            "secret = { file = \"/run/two\" }",
+            &["`/run/two` ends with more than one line end"],
+        ),
+        ("secret = { file = \"/run/empty\" }", &["`/run/empty` is empty"]),
+        (
+            "secret = { env = \"SECRET\", not_after = \"2026-12-31\" }",
+            &["expected a time with its offset"],
+        ),
+        (
+            "secret = { env = \"SECRET\", not_after = 2026-12-31T00:00:00 }",
+            &["expected a time with its offset"],
+        ),
+        ("secret = { env = \"SECRET\", label = \"\" }", &["bad `label`"]),
+        ("secret = { env = \"SECRET\", scope = \"a\\nb\" }", &["bad `scope`"]),
+        (
+            "secret = { env = \"SECRET\" }\nsecrets = [{ env = \"SECRET\" }]",
+            &["both `secret` and `secrets`"],
+        ),
+        (
+            "secrets = [{ env = \"SECRET\", label = \"x\" }, { file = \"/run/one\", label = \"x\" }]",
+            &["have one label"],
+        ),
+    ];
+    for (secret, parts) in table {
+        refused(&with_secret(secret), parts);
+    }
+}
