@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done and fine, 1 done and not fine (or failed), 2 the command line was wrong.
 
+pub mod check;
 pub mod client;
 pub mod demo;
 pub mod events;
@@ -29,6 +30,8 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Say everything that is wrong with a configuration
+    Check(check::Args),
     /// Play the whole story: a real server, a sample upstream and a sender in this terminal
     Demo(demo::Args),
     /// Show sources, upstreams and their backlog, and what needs a person
@@ -80,6 +83,7 @@ pub fn main() -> ExitCode {
 /// Does what the command line says.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
+        Command::Check(args) => check::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Status(args) => status::run(args),
         Command::Health(args) => health::run(args),

@@ -1,0 +1,39 @@
+//! `hooksluice check`: everything that is wrong with a configuration, at once.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::output;
+use crate::config::{self, Environment};
+use crate::time::Clock;
+
+/// The command's arguments.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Configuration file. Without it: ./hooksluice.toml, then /etc/hooksluice/hooksluice.toml
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print a JSON list of problems: severity, file, line, column, message, label, help
+    #[arg(long)]
+    json: bool,
+    /// Do not look up secrets, on machines that have none (CI)
+    #[arg(long)]
+    without_secrets: bool,
+}
+
+/// Judges the file. Exit code 0 when it would start, warnings or not; 1 when it would not.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let environment = Environment::process(Clock::system());
+    let review = config::review(args.config.as_deref(), &environment, args.without_secrets);
+    if args.json {
+        output::print_json(&review.report.lines())?;
+    } else {
+        output::print(&review.report.render(io::stdout().is_terminal()))?;
+        output::print(review.summary.as_deref().unwrap_or_default())?;
+    }
+    Ok(match review.summary {
+        Some(_) => ExitCode::SUCCESS,
+        None => ExitCode::FAILURE,
+    })
+}
