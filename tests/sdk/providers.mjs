@@ -57,6 +57,29 @@ const shopify = (secret) =>
     logger: { level: LogSeverity.Error },
   });
 
+/** Shopify's two families of headers, which differ in their prefix only. */
+const shopifyFamily = (source, prefix) => ({
+  source,
+  secret: "hush-0123456789abcdef0123456789abcdef",
+  otherSecret: "other-0123456789abcdef0123456789abcdef",
+  signed: [`${prefix.toLowerCase()}-hmac-sha256`],
+  cases: () => bodies({ id: 1001, email: "jon@example.com" }),
+  sign: ({ body, id, secret }) => ({
+    [`${prefix}-API-Version`]: "2026-01",
+    [`${prefix}-Event-Id`]: id,
+    [`${prefix}-Hmac-Sha256`]: hmac("sha256", secret, body, "base64"),
+    [`${prefix}-Shop-Domain`]: "johns-apparel.myshopify.com",
+    [`${prefix}-Topic`]: "orders/create",
+    [`${prefix}-Webhook-Id`]: `webhook-${id}`,
+  }),
+  verify: async ({ method, target, headers, body }, secret) => {
+    const rawRequest = { method, url: target, headers };
+    const found = await shopify(secret).webhooks.validate({ rawBody: body.toString(), rawRequest, rawResponse: {} });
+    return found.valid;
+  },
+  deliveryId: (id) => id,
+});
+
 const stripeHeader = ({ body, at, secret }) =>
   Stripe.webhooks.generateTestHeaderString({ payload: body.toString(), secret, timestamp: at });
 
@@ -116,26 +139,8 @@ export const providers = [
     verify: ({ body, headers }, secret) => verifyGithub(secret, body.toString(), headers["x-hub-signature-256"]),
     deliveryId: (id) => id,
   },
-  {
-    source: "shopify",
-    secret: "hush-0123456789abcdef0123456789abcdef",
-    otherSecret: "other-0123456789abcdef0123456789abcdef",
-    signed: ["x-shopify-hmac-sha256"],
-    cases: () => bodies({ id: 1001, email: "jon@example.com" }),
-    sign: ({ body, id, secret }) => ({
-      "X-Shopify-API-Version": "2026-01",
-      "X-Shopify-Event-Id": id,
-      "X-Shopify-Hmac-Sha256": hmac("sha256", secret, body, "base64"),
-      "X-Shopify-Shop-Domain": "johns-apparel.myshopify.com",
-      "X-Shopify-Topic": "orders/create",
-      "X-Shopify-Webhook-Id": `webhook-${id}`,
-    }),
-    verify: async ({ method, target, headers, body }, secret) => {
-      const rawRequest = { method, url: target, headers };
-      const found = await shopify(secret).webhooks.validate({ rawBody: body.toString(), rawRequest, rawResponse: {} });
-      return found.valid;
-    },
-  },
+  shopifyFamily("shopify", "X-Shopify"),
+  shopifyFamily("shopify-events", "Shopify"),
   {
     source: "svix",
     secret: "whsec_AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcY",
