@@ -7,6 +7,9 @@ use sha2::{Digest, Sha256};
 
 use crate::verify::{Reason, Rejection, VerifiedRequest};
 
+// Records say them, so they are told where records are; what they mean is told here.
+pub use crate::verify::record::{IdMissing, Part};
+
 /// What a key was made of, which decides how long it is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyKind {
@@ -15,37 +18,6 @@ pub enum KeyKind {
     /// No id in the request (`id_missing = "digest"`): a digest of method, target and body, remembered for
     /// `dedupe.digest_window` and no longer.
     Digest,
-}
-
-/// A value that a `dedupe` rule puts into the key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
-    /// The delivery id.
-    Id,
-    /// The event type.
-    Type,
-    /// SHA-256 of the body.
-    Body,
-}
-
-impl Part {
-    /// The word that configurations and records use.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Id => "id",
-            Self::Type => "type",
-            Self::Body => "body",
-        }
-    }
-}
-
-/// What to do when the rule asks for an id and the request has none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IdMissing {
-    /// Use a digest of method, target and body, for `dedupe.digest_window`.
-    Digest,
-    /// Refuse with 400 (`missing_id`).
-    Reject,
 }
 
 /// How a source makes its dedupe keys.

@@ -31,7 +31,6 @@ mod window;
 
 pub mod presets;
 pub mod record;
-pub mod sign;
 pub mod url;
 
 pub use mac::Hash;
@@ -225,6 +224,3 @@ impl VerifiedRequest {
         self.request
     }
 }
-
-#[cfg(test)]
-mod tests;

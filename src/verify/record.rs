@@ -10,8 +10,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderName, Method, StatusCode};
 
-use crate::key::{IdMissing, Part};
-
 use super::challenge::{Challenge, Condition};
 use super::json::Pointer;
 use super::mac::Hash;
@@ -46,6 +44,37 @@ impl Kind {
             Self::None => "none",
         }
     }
+}
+
+/// A value that a `dedupe` rule puts into the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// The delivery id.
+    Id,
+    /// The event type.
+    Type,
+    /// SHA-256 of the body.
+    Body,
+}
+
+impl Part {
+    /// The word that configurations and records use.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Id => "id",
+            Self::Type => "type",
+            Self::Body => "body",
+        }
+    }
+}
+
+/// What to do when the rule asks for an id and the request has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdMissing {
+    /// Use a digest of method, target and body, for `dedupe.digest_window`.
+    Digest,
+    /// Refuse with 400 (`missing_id`).
+    Reject,
 }
 
 /// How sure a record is of its scheme.
@@ -335,36 +364,13 @@ impl Record {
         self.challenges.iter().map(|challenge| challenge.name.as_str())
     }
 
-    /// The headers that carry ids in the family that signs when nothing else tells, for senders that make one.
-    pub fn id_headers(&self) -> impl Iterator<Item = &HeaderName> {
-        let ids = self.schemes.first().into_iter();
-        ids.flat_map(|scheme| scheme.delivery_id.iter().chain(&scheme.dedupe_id))
-            .filter_map(|place| match place {
-                Place::Header(name) => Some(name),
-                _ => None,
-            })
-    }
-
-    /// All headers that it looks at, for checks of their names.
-    pub fn headers(&self) -> BTreeSet<&str> {
-        let mut names = BTreeSet::new();
-        for scheme in &self.schemes {
-            let ids = scheme
-                .delivery_id
-                .iter()
-                .chain(&scheme.dedupe_id)
-                .chain(&scheme.event_type);
-            let time = scheme.time.iter().map(|rule| &rule.place);
-            let places = ids
-                .chain(&scheme.signature.places)
-                .chain(scheme.payload.places())
-                .chain(time);
-            names.extend(places.chain(&self.scope).filter_map(|place| match place {
-                Place::Header(name) => Some(name.as_str()),
-                _ => None,
-            }));
-        }
-        names
+    /// The header that carries the delivery id, for senders that make one.
+    pub fn id_header(&self) -> Option<&HeaderName> {
+        let scheme = self.schemes.first()?;
+        scheme.delivery_id.iter().find_map(|place| match place {
+            Place::Header(name) => Some(name),
+            _ => None,
+        })
     }
 
     /// The index of the header family that this head belongs to; the first one when it belongs to none.

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 
 use crate::diagnostic::Diagnostics;
-use crate::key::{IdMissing, Part};
 use crate::reader::{At, Document, Section};
 use crate::verify::challenge::{Challenge, Condition};
 use crate::verify::mac::Hash;
@@ -18,7 +17,7 @@ use crate::verify::template::Template;
 use crate::verify::url::UrlVariant;
 use crate::verify::window::{TimeUnit, Window};
 
-use super::{Confidence, Kind, Record, Scheme, SecretEncoding, TimeRule};
+use super::{Confidence, IdMissing, Kind, Part, Record, Scheme, SecretEncoding, TimeRule};
 
 /// Numbered signature headers are looked for up to this number at most (DocuSign: 100).
 const MAX_NUMBERED: i64 = 100;
