@@ -16,6 +16,7 @@ use crate::config::defaults::{self, Quantity, Setting};
 use crate::config::file::{self, File};
 use crate::config::secrets::Secrets;
 use crate::diagnostic::Diagnostics;
+use crate::forward::settings::SignaturePolicy;
 use crate::id::UpstreamName;
 use crate::ingest::source::{Limits, Source};
 use crate::reader::At;
@@ -37,6 +38,7 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
     let sources = source::build_all(file, &limits, secrets, problems);
     require_something(file, problems);
     unused_upstreams(file, problems);
+    stale_signatures(file, &sources, problems);
     raise_window(file, &sources, &mut store, problems);
     let config = Config {
         listen,
@@ -327,6 +329,27 @@ fn unused_upstreams(file: &File, problems: &mut Diagnostics) {
                 "no source names it; only a replay can reach it",
                 None,
             );
+        }
+    }
+}
+
+/// `signature = "fresh"` was asked for, and some scheme does not allow it: the time that it signs is in the body.
+fn stale_signatures(file: &File, sources: &[Source], problems: &mut Diagnostics) {
+    for (name, upstream) in &file.upstreams {
+        let Some(policy) = &upstream.signature else { continue };
+        if policy.value != SignaturePolicy::Fresh {
+            continue;
+        }
+        let to_it = |source: &&Source| source.upstreams.iter().any(|to| to.as_str() == name.value);
+        for source in sources.iter().filter(to_it) {
+            if !source.verifier.record().signs_fresh() {
+                problems.warning(
+                    policy.span.clone(),
+                    format!("requests of source `{}` cannot be signed anew", source.name),
+                    "they keep their original signature headers",
+                    Some("the app must not judge their age".to_owned()),
+                );
+            }
         }
     }
 }

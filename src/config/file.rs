@@ -450,7 +450,7 @@ fn many<'t, T>(
             problems.error(
                 name.span.clone(),
                 format!("bad name in `{}`", section.full(key)),
-                "names are 1 to 64 of a-z, A-Z, 0-9, `-`, `_` and `.`",
+                "names are 1 to 64 of a-z, A-Z, 0-9, `-`, `_` and `.`, and start with a letter or digit",
                 None,
             );
         }
@@ -463,6 +463,7 @@ fn many<'t, T>(
 /// Names go into header values, metric labels, URLs and keys of other systems: one plain alphabet for all of them.
 fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len())
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))

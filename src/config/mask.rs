@@ -485,6 +485,30 @@ sources.b.path = "/b"
         }
     }
 
+    /// A new key that is not on the list would be hidden where nothing is to hide.
+    #[test]
+    fn harmless_keys_are_all_known() {
+        let keys = |text: &str| -> Vec<String> {
+            let lines = text.lines().map(|line| line.trim_start_matches("# "));
+            let keys = lines
+                .filter_map(|line| line.split_once(" = "))
+                .map(|(key, _)| key.to_owned());
+            keys.filter(|key| key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'))
+                .collect()
+        };
+        for name in crate::verify::presets::names() {
+            for key in keys(crate::verify::presets::text(name).unwrap()) {
+                assert!(SHOWN_IN_RECORDS.contains(&key.as_str()), "{key} of {name}");
+            }
+        }
+        let example = include_str!("../../config/hooksluice.toml");
+        let (settings, _) = example.split_once("[providers.").unwrap();
+        for key in keys(settings) {
+            let may_be_secret = ["token", "secret", "secrets", "params"].contains(&key.as_str());
+            assert!(may_be_secret != SHOWN.contains(&key.as_str()), "{key}");
+        }
+    }
+
     #[test]
     fn credentials_in_urls_are_hidden() {
         let masked = mask("url = \"http://user:hunter2@127.0.0.1:9000/x?k=hunter2\"\n");

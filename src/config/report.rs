@@ -133,7 +133,9 @@ pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
         let rate = upstream.rate.map(|rate| format!(", {rate}")).unwrap_or_default();
         line(format_args!(
             "upstream  {}: {}, {} at once{rate}",
-            upstream.name, upstream.origin, upstream.concurrency
+            upstream.name,
+            upstream.origin.to_string().trim_end_matches('/'),
+            upstream.concurrency
         ));
     }
     for source in &config.sources {
@@ -150,13 +152,15 @@ fn describe(source: &Source) -> String {
         Some(tolerance) => format!(", {} old at most", show_duration(tolerance)),
         None => String::new(),
     };
-    let body = if record.body_authenticated() {
-        ""
-    } else {
-        "; its signature does NOT cover the body"
-    };
+    let mut notes = String::new();
+    if !record.body_authenticated() {
+        notes.push_str("; its signature does NOT cover the body");
+    }
+    if record.signs_time() && !record.signs_fresh() {
+        notes.push_str("; late forwards keep the original signature");
+    }
     format!(
-        "{}: {} from {} ({}) to {}; up to {}{tolerance}; the same again by {}{body}",
+        "{}: {} from {} ({}) to {}; up to {}{tolerance}; the same again by {}{notes}",
         source.name,
         source.path,
         record.name(),

@@ -249,6 +249,23 @@ fn what_a_person_should_see_is_a_warning() {
         &["trusts everybody"],
     );
     warned(&with_source("[store]\nmin_free = \"0B\""), &["`store.min_free` is off"]);
+    let fresh = |provider: &str| {
+        let text = with_source("").replace("github", provider);
+        text.replace("[sources.a]", "signature = \"fresh\"\n[sources.a]")
+    };
+    good(&fresh("stripe"));
+    warned(&fresh("linear"), &["requests of source `a` cannot be signed anew"]);
+    warned(
+        &with_source("accept_unsigned = true\n[providers.open]\nkind = \"none\"")
+            .replace("github", "open")
+            .replace("secret = { env = \"SECRET\" }", ""),
+        &["source `a` takes unsigned requests", "ANYBODY"],
+    );
+    warned(
+        &with_source("[providers.acme]\nextends = \"hmac\"\nsignature = \"header:X_Signature\"")
+            .replace("github", "acme"),
+        &["a header with an underscore", "underscores_in_headers"],
+    );
     let config = warned(
         &with_source("[dedupe]\nwindow = \"1d\"").replace("github", "stripe"),
         &["`dedupe.window` is raised to 3d", "source `a` retries for that long"],

@@ -182,6 +182,10 @@ impl Builder<'_> {
             );
             return None;
         }
+        if written.value.is_empty() {
+            // Reported where it was read.
+            return None;
+        }
         let what = format!("source `{}`", self.name);
         let now = self.secrets.environment().now();
         let mut expired = 0;

@@ -26,8 +26,8 @@ pub(super) const TOKEN_KEYS: &[&str] = &["env", "file", "value"];
 const SECRET_HELP: &str = "refer to it: { env = \"NAME\" } or { file = \"/run/secrets/NAME\" }";
 
 pub(super) fn secrets(section: &mut Section<'_>, problems: &mut Diagnostics) -> Option<At<Vec<SecretEntry>>> {
-    let both = section.value("secret").is_some() && section.value("secrets").is_some();
-    if both {
+    let (single, list) = (section.value("secret"), section.value("secrets"));
+    if single.is_some() && list.is_some() {
         problems.error(
             section.key_span("secret"),
             format!("`{}` has both `secret` and `secrets`", section.path()),
