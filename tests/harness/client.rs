@@ -102,7 +102,7 @@ impl Response {
 
 /// A connection that stays open.
 #[derive(Debug)]
-pub(crate) struct Connection(Wire);
+pub(crate) struct Connection(pub(crate) Wire);
 
 impl Connection {
     pub(crate) fn open(address: SocketAddr) -> Self {
@@ -130,7 +130,9 @@ impl Connection {
     }
 
     pub(crate) fn read(&mut self) -> Response {
-        self.try_read(false).unwrap().expect("an answer, not a closed connection")
+        self.try_read(false)
+            .unwrap()
+            .expect("an answer, not a closed connection")
     }
 
     /// `None` when the server closed without an answer.
@@ -138,13 +140,25 @@ impl Connection {
         let Some(message) = self.0.read_message(bodiless)? else {
             return Ok(None);
         };
-        let status = message.first_line.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = message
+            .first_line
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok());
         Ok(Some(Response {
             status: status.unwrap_or_else(|| panic!("not an answer: {message:?}")),
             first_line: message.first_line,
             lines: message.lines,
             body: message.body,
         }))
+    }
+
+    /// Whether the first byte of an answer comes within the time.
+    pub(crate) fn answers_within(&mut self, time: Duration) -> bool {
+        // A time of zero would mean for ever.
+        let time = time.max(Duration::from_micros(1));
+        self.0.stream.set_read_timeout(Some(time)).unwrap();
+        matches!(self.0.stream.peek(&mut [0]), Ok(1))
     }
 
     /// Whether the server closes the connection within the time.
@@ -163,7 +177,10 @@ pub(crate) fn try_exchange(address: SocketAddr, request: &Request) -> io::Result
 
 /// One HTTP/2 request by prior knowledge, its body in the given DATA frames, without `content-length`.
 pub(crate) fn http2(address: SocketAddr, request: &Request, frames: Vec<Vec<u8>>) -> u16 {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let stream = tokio::net::TcpStream::connect(address).await.unwrap();
         let (mut sender, connection) = hyper::client::conn::http2::handshake(

@@ -4,13 +4,16 @@
 //! Blocking sockets and threads on purpose: what a test does happens in the order in which it is written.
 
 pub(crate) mod client;
+pub(crate) mod disk;
 pub(crate) mod server;
 pub(crate) mod sign;
+pub(crate) mod stage;
 pub(crate) mod upstream;
 pub(crate) mod wire;
 
 pub(crate) use client::{Connection, Request, Response};
 pub(crate) use server::{Server, Setup};
+pub(crate) use stage::Stage;
 pub(crate) use upstream::{Answer, Received, Upstream};
 
 use std::time::Duration;
@@ -29,7 +32,10 @@ pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) ->
         if let Some(found) = probe() {
             return found;
         }
-        assert!(clock.monotonic().since(start) < PATIENCE, "waited {PATIENCE:?} for {what}");
+        assert!(
+            clock.monotonic().since(start) < PATIENCE,
+            "waited {PATIENCE:?} for {what}"
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
 }

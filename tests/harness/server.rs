@@ -17,6 +17,7 @@ use super::{Upstream, eventually, sign};
 #[derive(Debug)]
 pub(crate) struct Setup {
     directory: TempDir,
+    store: PathBuf,
     listen: SocketAddr,
     admin: SocketAddr,
     /// Tables before `[upstreams.app]`.
@@ -35,9 +36,11 @@ impl Setup {
     }
 
     pub(crate) fn for_address(upstream: SocketAddr) -> Self {
+        // Beside the build, not in /tmp, which may be a file system in memory.
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         Self {
-            // Beside the build, not in /tmp, which may be a file system in memory.
-            directory: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
+            store: directory.path().join("store"),
+            directory,
             listen: free_address(),
             admin: free_address(),
             before: String::new(),
@@ -112,8 +115,14 @@ impl Setup {
         self.directory.path()
     }
 
+    /// Puts the store on another file system.
+    pub(crate) fn store_on(mut self, directory: &Path) -> Self {
+        self.store = directory.join("store");
+        self
+    }
+
     pub(crate) fn store(&self) -> PathBuf {
-        self.directory().join("store")
+        self.store.clone()
     }
 
     pub(crate) fn text(&self) -> String {
@@ -171,7 +180,10 @@ impl Setup {
             if let Some(status) = server.child.try_wait().unwrap() {
                 panic!("the server ended with {status}:\n{}", server.log_text());
             }
-            let ready = client::try_exchange(server.admin, &Request::new("GET", "/readyz").header("Host", "localhost"));
+            let ready = client::try_exchange(
+                server.admin,
+                &Request::new("GET", "/readyz").header("Host", "localhost"),
+            );
             matches!(ready, Ok(Some(Response { status: 200, .. }))).then_some(())
         });
         server
@@ -281,7 +293,10 @@ impl Server {
     pub(crate) fn events(&self, query: &str) -> Vec<serde_json::Value> {
         let answer = self.admin_get(&format!("/api/v1/events?limit=500&{query}"));
         assert_eq!(answer.status, 200, "{answer:?}");
-        answer.json()["events"].as_array().cloned().unwrap_or_else(|| panic!("no events in {answer:?}"))
+        answer.json()["events"]
+            .as_array()
+            .cloned()
+            .unwrap_or_else(|| panic!("no events in {answer:?}"))
     }
 
     /// No more chance to do anything.
@@ -308,6 +323,26 @@ impl Server {
         self.ask_to_stop();
         let status = self.wait_for_end();
         assert!(status.success(), "{status}:\n{}", self.log_text());
+    }
+
+    /// As [`Server::stop`], for a server that is the only child of the process that was started.
+    #[track_caller]
+    pub(crate) fn stop_traced(mut self) {
+        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.child.id())).unwrap();
+        let server: i32 = children
+            .trim()
+            .parse()
+            .unwrap_or_else(|_| panic!("one child expected: {children:?}"));
+        kill_process(Pid::from_raw(server).unwrap(), Signal::TERM).unwrap();
+        assert!(self.wait_for_end().success(), "{}", self.log_text());
+    }
+
+    /// Waits until the store takes events again.
+    #[track_caller]
+    pub(crate) fn wait_until_writable(&self) {
+        eventually("the store to be writable", || {
+            (self.admin_get("/readyz").status == 200).then_some(())
+        });
     }
 
     pub(crate) fn log_text(&self) -> String {

@@ -42,7 +42,10 @@ pub(crate) fn github(target: &str, id: &str, body: &[u8]) -> Request {
     Request::post(target, body)
         .header("X-GitHub-Event", "push")
         .header("X-GitHub-Delivery", id)
-        .header("X-Hub-Signature-256", format!("sha256={}", hex(&sha256(SECRET.as_bytes(), &[body]))))
+        .header(
+            "X-Hub-Signature-256",
+            format!("sha256={}", hex(&sha256(SECRET.as_bytes(), &[body]))),
+        )
 }
 
 /// The plain `hmac` preset: `X-Signature: sha256=<hex>` over the body, id in `X-Delivery-Id`.
@@ -50,12 +53,18 @@ pub(crate) fn plain(target: &str, id: &str, body: &[u8]) -> Request {
     Request::post(target, body)
         .header("Content-Type", "application/json")
         .header("X-Delivery-Id", id)
-        .header("X-Signature", format!("sha256={}", hex(&sha256(SECRET.as_bytes(), &[body]))))
+        .header(
+            "X-Signature",
+            format!("sha256={}", hex(&sha256(SECRET.as_bytes(), &[body]))),
+        )
 }
 
 /// The digest of Stripe's `v1` at time `t`.
 pub(crate) fn stripe_digest(t: i64, body: &[u8]) -> String {
-    hex(&sha256(STRIPE_SECRET.as_bytes(), &[t.to_string().as_bytes(), b".", body]))
+    hex(&sha256(
+        STRIPE_SECRET.as_bytes(),
+        &[t.to_string().as_bytes(), b".", body],
+    ))
 }
 
 /// Stripe: `Stripe-Signature: t=<now>,v1=<hex>` over `t.body`, id in the body.
@@ -65,8 +74,13 @@ pub(crate) fn stripe(target: &str, t: i64, body: &[u8]) -> Request {
 
 /// Standard Webhooks: `v1,<base64>` over `id.timestamp.body` with the decoded secret.
 pub(crate) fn standard_digest(id: &str, t: i64, body: &[u8]) -> String {
-    let key = BASE64.decode(STANDARD_SECRET.trim_start_matches("whsec_").as_bytes()).unwrap();
-    base64(&sha256(&key, &[id.as_bytes(), b".", t.to_string().as_bytes(), b".", body]))
+    let key = BASE64
+        .decode(STANDARD_SECRET.trim_start_matches("whsec_").as_bytes())
+        .unwrap();
+    base64(&sha256(
+        &key,
+        &[id.as_bytes(), b".", t.to_string().as_bytes(), b".", body],
+    ))
 }
 
 /// With the headers `<family>-id`, `<family>-timestamp` and `<family>-signature`.
@@ -74,5 +88,8 @@ pub(crate) fn standard(family: &str, target: &str, id: &str, t: i64, body: &[u8]
     Request::post(target, body)
         .header(&format!("{family}-id"), id)
         .header(&format!("{family}-timestamp"), t.to_string())
-        .header(&format!("{family}-signature"), format!("v1,{}", standard_digest(id, t, body)))
+        .header(
+            &format!("{family}-signature"),
+            format!("v1,{}", standard_digest(id, t, body)),
+        )
 }

@@ -28,11 +28,14 @@ impl Received {
     }
 
     pub(crate) fn event_id(&self) -> &str {
-        self.header("Hooksluice-Event-Id").expect("every forward carries its event id")
+        self.header("Hooksluice-Event-Id")
+            .expect("every forward carries its event id")
     }
 
     pub(crate) fn attempt(&self) -> u32 {
-        let attempt = self.header("Hooksluice-Attempt").expect("every forward carries its number");
+        let attempt = self
+            .header("Hooksluice-Attempt")
+            .expect("every forward carries its number");
         attempt.parse().unwrap()
     }
 }
@@ -55,6 +58,8 @@ pub(crate) enum Answer {
 type Script = dyn Fn(&Received) -> Answer + Send + Sync;
 
 struct Shared {
+    /// Whether requests are kept for the test to look at.
+    keeps: bool,
     script: Mutex<Arc<Script>>,
     received: Mutex<Vec<Received>>,
     arrived: Condvar,
@@ -76,7 +81,17 @@ impl Upstream {
 
     /// Answers as `script` says.
     pub(crate) fn scripted(script: impl Fn(&Received) -> Answer + Send + Sync + 'static) -> Self {
+        Self::build(true, script)
+    }
+
+    /// As [`Upstream::scripted`], for more requests than should be kept: the script is all that sees them.
+    pub(crate) fn forgetful(script: impl Fn(&Received) -> Answer + Send + Sync + 'static) -> Self {
+        Self::build(false, script)
+    }
+
+    fn build(keeps: bool, script: impl Fn(&Received) -> Answer + Send + Sync + 'static) -> Self {
         let shared = Arc::new(Shared {
+            keeps,
             script: Mutex::new(Arc::new(script)),
             received: Mutex::default(),
             arrived: Condvar::new(),
@@ -117,17 +132,26 @@ impl Upstream {
         self.shared.down.store(true, Ordering::SeqCst);
         // Wakes the accepting thread, which then drops the listener.
         TcpStream::connect(self.address).ok();
-        for stream in self.shared.open.lock().unwrap().drain(..) {
-            stream.shutdown(std::net::Shutdown::Both).ok();
-        }
-        eventually("the upstream's port to be closed", || TcpStream::connect(self.address).is_err().then_some(()));
+        self.close_connections();
+        eventually("the upstream's port to be closed", || {
+            TcpStream::connect(self.address).is_err().then_some(())
+        });
     }
 
     /// After [`Upstream::stop`]: back on the same port.
     pub(crate) fn start_again(&self) {
         self.shared.down.store(false, Ordering::SeqCst);
-        let listener = eventually("the upstream's port to be free", || TcpListener::bind(self.address).ok());
+        let listener = eventually("the upstream's port to be free", || {
+            TcpListener::bind(self.address).ok()
+        });
         self.listen(listener);
+    }
+
+    /// Closes what is open now and goes on listening.
+    pub(crate) fn close_connections(&self) {
+        for stream in self.shared.open.lock().unwrap().drain(..) {
+            stream.shutdown(std::net::Shutdown::Both).ok();
+        }
     }
 
     /// Everything received so far.
@@ -144,7 +168,11 @@ impl Upstream {
             .arrived
             .wait_timeout_while(received, PATIENCE, |received| received.len() < count)
             .unwrap();
-        assert!(!result.timed_out(), "{count} forwards expected, {} came", received.len());
+        assert!(
+            !result.timed_out(),
+            "{count} forwards expected, {} came",
+            received.len()
+        );
         received.clone()
     }
 
@@ -163,9 +191,7 @@ impl Drop for Upstream {
     fn drop(&mut self) {
         self.shared.down.store(true, Ordering::SeqCst);
         TcpStream::connect(self.address).ok();
-        for stream in self.shared.open.lock().unwrap().drain(..) {
-            stream.shutdown(std::net::Shutdown::Both).ok();
-        }
+        self.close_connections();
     }
 }
 
@@ -181,9 +207,11 @@ fn serve(stream: TcpStream, shared: &Shared) {
             body: message.body,
         };
         let script = Arc::clone(&shared.script.lock().unwrap());
+        if shared.keeps {
+            shared.received.lock().unwrap().push(received.clone());
+            shared.arrived.notify_all();
+        }
         let mut answer = script(&received);
-        shared.received.lock().unwrap().push(received);
-        shared.arrived.notify_all();
         while let Answer::After(time, then) = answer {
             std::thread::sleep(time);
             answer = *then;

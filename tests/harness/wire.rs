@@ -53,7 +53,9 @@ impl Wire {
         let Some(head) = self.read_head()? else {
             return Ok(None);
         };
-        let mut text = head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        let mut text = head
+            .split(|byte| *byte == b'\n')
+            .map(|line| line.strip_suffix(b"\r").unwrap_or(line));
         let first_line = String::from_utf8_lossy(text.next().unwrap_or_default()).into_owned();
         let lines: Lines = text.filter(|line| !line.is_empty()).map(header_line).collect();
         let body = if bodiless || first_line.contains(" 204 ") {
@@ -61,7 +63,11 @@ impl Wire {
         } else {
             self.read_body(&first_line, &lines)?
         };
-        Ok(Some(Message { first_line, lines, body }))
+        Ok(Some(Message {
+            first_line,
+            lines,
+            body,
+        }))
     }
 
     fn read_head(&mut self) -> io::Result<Option<Vec<u8>>> {
