@@ -31,6 +31,7 @@ mod window;
 
 pub mod presets;
 pub mod record;
+pub mod sign;
 pub mod url;
 
 pub use mac::Hash;
@@ -224,3 +225,6 @@ impl VerifiedRequest {
         self.request
     }
 }
+
+#[cfg(test)]
+mod tests;

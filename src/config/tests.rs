@@ -274,6 +274,75 @@ fn what_a_person_should_see_is_a_warning() {
 }
 
 #[test]
+fn the_example_files_load() {
+    let environment = environment()
+        .with_variable("STRIPE_WEBHOOK_SECRET", SECRET)
+        .with_variable("STRIPE_WEBHOOK_SECRET_OLD", SECRET)
+        .with_variable("ACME_WEBHOOK_SECRET", SECRET)
+        .with_variable("TWILIO_AUTH_TOKEN", SECRET)
+        .with_file("/run/secrets/stripe_connect", SECRET)
+        .with_file("/run/secrets/github", SECRET);
+    let examples = [
+        ("hooksluice.toml", include_str!("../../config/hooksluice.toml")),
+        (
+            "stripe-quickstart.toml",
+            include_str!("../../config/stripe-quickstart.toml"),
+        ),
+        (
+            "several-sources.toml",
+            include_str!("../../config/several-sources.toml"),
+        ),
+    ];
+    for (name, text) in examples {
+        let (config, report) = load_text(name, text, &environment);
+        assert_eq!(report.render(false), "");
+        assert!(config.is_some());
+    }
+}
+
+/// An annotated key that does not exist, or whose default is another, would teach a wrong thing.
+#[test]
+fn the_annotated_example_says_the_true_defaults() {
+    let text = include_str!("../../config/hooksluice.toml");
+    let is_key = |line: &str| {
+        let key = line.split_once(" = ").map_or("", |(key, _)| key);
+        !key.is_empty() && key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+    };
+    let uncommented: String = text
+        .lines()
+        .map(|line| match line.strip_prefix("# ") {
+            Some(key) if is_key(key) => format!("{key}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let (_, report) = load_text("f", &uncommented, &environment());
+    let lines = report.lines();
+    let unexpected = lines.iter().find(|line| {
+        // What is an example there, and not meant for this provider, is refused; unknown keys and bad values are not.
+        !line.message.contains("is missing")
+            && !line.message.contains("cannot be read")
+            && !line.message.contains("is of no use here")
+            && !line.message.contains("unknown input in")
+    });
+    assert!(unexpected.is_none(), "{}", report.render(false));
+
+    let without_examples: String = uncommented
+        .lines()
+        .take_while(|line| !line.starts_with("[sources"))
+        .filter(|line| {
+            let key = line.split(" = ").next().unwrap_or("");
+            !["public_url", "health_path", "token", "rate", "burst"].contains(&key)
+        })
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let tail =
+        "[sources.a]\npath = \"/a\"\nprovider = \"github\"\nupstreams = [\"app\"]\nsecret = { env = \"SECRET\" }";
+    let written = good(&format!("{without_examples}{tail}"));
+    let default = good(&with_source(""));
+    assert_eq!(format!("{written:?}"), format!("{default:?}"));
+}
+
+#[test]
 fn two_sources_of_one_provider_may_share_a_secret_and_an_upstream() {
     let config = good(&with_source(
         "[sources.b]\npath = \"/b\"\nprovider = \"github\"\nupstreams = [\"app\"]\nsecret = { env = \"SECRET\" }",

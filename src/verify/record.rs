@@ -364,13 +364,36 @@ impl Record {
         self.challenges.iter().map(|challenge| challenge.name.as_str())
     }
 
-    /// The header that carries the delivery id, for senders that make one.
-    pub fn id_header(&self) -> Option<&HeaderName> {
-        let scheme = self.schemes.first()?;
-        scheme.delivery_id.iter().find_map(|place| match place {
-            Place::Header(name) => Some(name),
-            _ => None,
-        })
+    /// The headers that carry ids in the family that signs when nothing else tells, for senders that make one.
+    pub fn id_headers(&self) -> impl Iterator<Item = &HeaderName> {
+        let ids = self.schemes.first().into_iter();
+        ids.flat_map(|scheme| scheme.delivery_id.iter().chain(&scheme.dedupe_id))
+            .filter_map(|place| match place {
+                Place::Header(name) => Some(name),
+                _ => None,
+            })
+    }
+
+    /// All headers that it looks at, for checks of their names.
+    pub fn headers(&self) -> BTreeSet<&str> {
+        let mut names = BTreeSet::new();
+        for scheme in &self.schemes {
+            let ids = scheme
+                .delivery_id
+                .iter()
+                .chain(&scheme.dedupe_id)
+                .chain(&scheme.event_type);
+            let time = scheme.time.iter().map(|rule| &rule.place);
+            let places = ids
+                .chain(&scheme.signature.places)
+                .chain(scheme.payload.places())
+                .chain(time);
+            names.extend(places.chain(&self.scope).filter_map(|place| match place {
+                Place::Header(name) => Some(name.as_str()),
+                _ => None,
+            }));
+        }
+        names
     }
 
     /// The index of the header family that this head belongs to; the first one when it belongs to none.

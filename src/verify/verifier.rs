@@ -456,8 +456,18 @@ impl Verifier {
             .map(Zeroizing::new)
     }
 
+    /// The second inputs.
+    pub(super) fn params(&self) -> &BTreeMap<String, String> {
+        &self.params
+    }
+
+    /// The prepared key of a header family and a secret.
+    pub(super) fn key(&self, scheme: usize, secret: usize) -> Option<&MacKey> {
+        self.macs.get(scheme)?.get(secret)
+    }
+
     /// The spellings of the signed URL; one empty text where the scheme signs none.
-    fn urls(&self, scheme: &Scheme, fields: &Fields<'_>) -> Vec<String> {
+    pub(super) fn urls(&self, scheme: &Scheme, fields: &Fields<'_>) -> Vec<String> {
         match &self.public_url {
             Some(public_url) if scheme.uses_url() => url::spellings(public_url.of(fields.target), &scheme.url_variants),
             _ => vec![String::new()],
@@ -465,7 +475,8 @@ impl Verifier {
     }
 }
 
-fn is_live(secret: &SourceSecret, now: Timestamp) -> bool {
+/// Whether the secret still vouches.
+pub(super) fn is_live(secret: &SourceSecret, now: Timestamp) -> bool {
     secret.not_after.is_none_or(|end| now < end)
 }
 

@@ -133,20 +133,10 @@ impl Builder<'_> {
 
     fn record(&self, problems: &mut Diagnostics) -> Option<Arc<Record>> {
         let provider = self.written.provider.as_ref()?;
-        if let Some(own) = self.records.get(&provider.value) {
-            return own.clone();
-        }
-        let Some(record) = presets::find(&provider.value) else {
-            let known = presets::names()
-                .into_iter()
-                .chain(self.records.keys().map(String::as_str));
-            problems.error(
-                provider.span.clone(),
-                format!("unknown provider for source `{}`", self.name),
-                "neither a preset nor a table [providers.NAME]",
-                Some(did_you_mean(&provider.value, known)),
-            );
-            return None;
+        let record = match self.records.get(&provider.value) {
+            // One with mistakes was reported where it stands.
+            Some(own) => own.clone()?,
+            None => self.preset(provider, problems)?,
         };
         if record.sync_only() {
             problems.error(
@@ -157,6 +147,21 @@ impl Builder<'_> {
             );
         }
         Some(record)
+    }
+
+    fn preset(&self, provider: &At<String>, problems: &mut Diagnostics) -> Option<Arc<Record>> {
+        let found = presets::find(&provider.value);
+        if found.is_none() {
+            let known = presets::names().into_iter();
+            let known = known.chain(self.records.keys().map(String::as_str));
+            problems.error(
+                provider.span.clone(),
+                format!("unknown provider for source `{}`", self.name),
+                "neither a preset nor a table [providers.NAME]",
+                Some(did_you_mean(&provider.value, known)),
+            );
+        }
+        found
     }
 
     fn secrets(&self, record: Option<&Record>, problems: &mut Diagnostics) -> Option<Vec<SourceSecret>> {

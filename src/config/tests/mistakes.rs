@@ -387,3 +387,81 @@ fn a_secret_that_is_missing_or_odd_stops_the_start() {
         refused(&with_secret(secret), parts);
     }
 }
+
+#[test]
+fn a_record_of_ones_own_is_read_like_a_preset() {
+    let own = |record: &str| with_source(&format!("[providers.acme]\n{record}")).replace("github", "acme");
+    let table: &[(String, &[&str])] = &[
+        (own("kind = \"hmacc\""), &["providers.acme.kind"]),
+        (
+            own("extends = \"githb\""),
+            &["unknown provider `githb`", "did you mean `github`?"],
+        ),
+        (
+            own("extends = \"hmac\"\nsignatur = \"header:X\""),
+            &["did you mean `signature`?"],
+        ),
+        (
+            own("extends = \"hmac\"\nsync_only = true"),
+            &["waits for the app's own answer", "not in this version"],
+        ),
+        (own("kind = \"none\""), &["has a secret that nothing would use"]),
+        (
+            own("kind = \"none\"").replace("secret = { env = \"SECRET\" }", ""),
+            &["signs nothing", "accept_unsigned = true"],
+        ),
+        (
+            own("extends = \"hmac\"\nparams = [\"app_key\"]"),
+            &["needs the parameter `app_key`"],
+        ),
+        (
+            with_source("[providers.github]\nextends = \"hmac\""),
+            &["has the name of a preset", "`my-github`"],
+        ),
+    ];
+    for (text, parts) in table {
+        refused(text, parts);
+    }
+}
+
+#[test]
+fn a_public_url_is_what_a_provider_was_given() {
+    let twilio = |more: &str| format!("{more}{}", with_source("").replace("github", "twilio"));
+    let table: &[(String, &[&str])] = &[
+        (twilio(""), &["signs its URL", "`public_url` is not set"]),
+        (
+            twilio("public_url = \"hooks.example.com\"\n"),
+            &["bad value for `public_url`"],
+        ),
+        (
+            twilio("public_url = \"https://hooks.example.com/x\"\n"),
+            &["has no path and no query", "its own `public_url`"],
+        ),
+        (
+            with_source("public_url = \"https://hooks.example.com\""),
+            &["`sources.a.public_url` is of no use here"],
+        ),
+        (
+            with_source("public_url = \"//x\"").replace("github", "twilio"),
+            &["bad value for `sources.a.public_url`"],
+        ),
+    ];
+    for (text, parts) in table {
+        refused(text, parts);
+    }
+}
+
+/// A lenient decoder would make the empty key, or a tiny one, of each (SE-04).
+#[test]
+fn a_secret_that_does_not_decode_is_no_key() {
+    for (secret, part) in [
+        ("whsec_", "shorter than 16 bytes"),
+        ("whsec_!!!!", "not base64"),
+        ("whsec_AA==", "shorter than 16 bytes"),
+        ("whsec_AAAA=", "not base64"),
+        ("whsec_AQIDBAUGBwgJCgsMDQ4PEBESExQVFh-_", "not base64"),
+    ] {
+        let text = with_secret(&format!("secret = {{ value = \"{secret}\" }}")).replace("github", "standard-webhooks");
+        refused(&text, &["source `a`: ", part]);
+    }
+}

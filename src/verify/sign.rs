@@ -1,0 +1,198 @@
+//! Signing: the same record, the other way round. Used by `fresh` forwards, `hooksluice sign` and `hooksluice send`.
+
+use std::borrow::Cow;
+
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use zeroize::Zeroizing;
+
+use crate::time::Timestamp;
+
+use super::place::{Fields, Place};
+use super::record::{Kind, Record, Scheme};
+use super::signature::Group;
+use super::template::{Filling, Missing};
+use super::verifier::{Verifier, is_live};
+
+/// What is to be signed.
+#[derive(Clone, Copy, Debug)]
+pub struct SignInput<'a> {
+    /// The method.
+    pub method: &'a Method,
+    /// Path and query.
+    pub target: &'a PathAndQuery,
+    /// The headers; which family of a record signs is told by them, as when verifying.
+    pub headers: &'a HeaderMap,
+    /// The exact body.
+    pub body: &'a [u8],
+    /// The time that is signed.
+    pub now: Timestamp,
+    /// Which of the configured secrets signs; the first live one when there is none.
+    pub secret_index: Option<usize>,
+}
+
+/// Why a request cannot be signed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CannotSign {
+    /// The provider signs nothing.
+    #[error("{0} signs nothing")]
+    Unsigned(String),
+    /// There is no live secret, or none with this index.
+    #[error("there is no such secret")]
+    NoSecret,
+    /// The signature or its time does not stand in a header.
+    #[error("the signature of {0} does not stand in a header")]
+    NotInHeader(String),
+    /// Something else that is signed is not in the request.
+    #[error("the request lacks what {0} signs")]
+    Incomplete(String),
+    /// A condition of the scheme does not hold (Twilio: `bodySHA256` in the URL is not the body's digest).
+    #[error("the request breaks a condition of the scheme: {0}")]
+    Condition(String),
+}
+
+impl Record {
+    /// Whether a request can be signed anew so that it looks as if it had been sent now: not where the time stands in
+    /// the body.
+    pub fn signs_fresh(&self) -> bool {
+        let in_header = |scheme: &Scheme| {
+            let place = scheme.signature.places.first();
+            matches!(place, Some(Place::Header(_)))
+                && scheme
+                    .time
+                    .as_ref()
+                    .is_none_or(|rule| matches!(rule.place, Place::Header(_) | Place::Signature(_)))
+        };
+        self.kind != Kind::None && self.schemes.iter().all(in_header)
+    }
+}
+
+impl Verifier {
+    /// The headers that make the request a correctly signed one; each replaces all lines of its name.
+    ///
+    /// # Errors
+    /// Why the scheme or the request does not allow it.
+    pub fn sign(&self, input: &SignInput<'_>) -> Result<Vec<(HeaderName, HeaderValue)>, CannotSign> {
+        let record = self.record();
+        let title = || record.title.clone();
+        let secret = match input.secret_index {
+            Some(index) => Some(index),
+            None => self.secrets().iter().position(|secret| is_live(secret, input.now)),
+        };
+        let secret = secret.ok_or(CannotSign::NoSecret)?;
+        let head = Fields::new(input.method, input.target, input.headers, &[], &[]);
+        let index = record.scheme_of(&head);
+        let scheme = record.schemes.get(index).ok_or_else(|| CannotSign::Unsigned(title()))?;
+        let Some(Place::Header(name)) = scheme.signature.places.first() else {
+            return Err(match record.kind {
+                Kind::None => CannotSign::Unsigned(title()),
+                Kind::Hmac | Kind::Token | Kind::Basic => CannotSign::NotInHeader(title()),
+            });
+        };
+        match record.kind {
+            Kind::None => Err(CannotSign::Unsigned(title())),
+            Kind::Hmac => self.sign_mac(input, index, scheme, name, secret),
+            Kind::Token | Kind::Basic => {
+                let secret = self.secrets().get(secret).ok_or(CannotSign::NoSecret)?;
+                let shown = secret.secret.expose();
+                let text = Zeroizing::new(match record.kind {
+                    Kind::Basic => format!("Basic {}", data_encoding::BASE64.encode(shown)).into_bytes(),
+                    _ => [scheme.signature.prefix.as_bytes(), shown].concat(),
+                });
+                Ok(vec![(name.clone(), credential(&text).ok_or(CannotSign::NoSecret)?)])
+            }
+        }
+    }
+
+    fn sign_mac(
+        &self,
+        input: &SignInput<'_>,
+        index: usize,
+        scheme: &Scheme,
+        name: &HeaderName,
+        secret: usize,
+    ) -> Result<Vec<(HeaderName, HeaderValue)>, CannotSign> {
+        let title = || self.record().title.clone();
+        let incomplete = |_missing: Missing| CannotSign::Incomplete(title());
+        let mut headers = Cow::Borrowed(input.headers);
+        let mut signed = Vec::new();
+        let mut time = String::new();
+        if let Some(rule) = &scheme.time {
+            time = rule.unit.write(input.now).unwrap_or_default();
+            match &rule.place {
+                Place::Header(name) => {
+                    let value = HeaderValue::from_str(&time)
+                        .ok()
+                        .ok_or_else(|| CannotSign::NotInHeader(title()))?;
+                    headers.to_mut().insert(name, value.clone());
+                    signed.push((name.clone(), value));
+                }
+                Place::Query(_) | Place::NumberedHeaders(..) => return Err(CannotSign::NotInHeader(title())),
+                Place::Signature(_) | Place::Json(_) | Place::Form(_) => {}
+            }
+        }
+        let fields = Fields::new(input.method, input.target, &headers, input.body, &scheme.pointers);
+        let key = match &scheme.time {
+            Some(rule) => match &rule.place {
+                Place::Signature(key) => Some(key.as_str()),
+                // A time in the body is what it is.
+                place @ (Place::Json(_) | Place::Form(_)) => {
+                    let found = fields.get(place).ok_or_else(|| CannotSign::Incomplete(title()))?;
+                    time = String::from_utf8_lossy(&found).into_owned();
+                    None
+                }
+                _ => None,
+            },
+            None => None,
+        };
+        let group = Group::signing(key.unwrap_or_default().as_bytes(), time.as_bytes());
+        let url = self.urls(scheme, &fields).into_iter().next().unwrap_or_default();
+        let with = Filling {
+            fields: &fields,
+            params: self.params(),
+            timestamp: Some(time.as_bytes()),
+            url: &url,
+            group: Some(&group),
+        };
+        for (left, right) in &scheme.also_require {
+            let (mut a, mut b) = (Vec::new(), Vec::new());
+            left.fill(&with, &mut a).map_err(incomplete)?;
+            right.fill(&with, &mut b).map_err(incomplete)?;
+            if a.concat() != b.concat() {
+                return Err(CannotSign::Condition(format!(
+                    "{} == {}",
+                    left.as_str(),
+                    right.as_str()
+                )));
+            }
+        }
+        let mut payload = Vec::new();
+        scheme.payload.fill(&with, &mut payload).map_err(incomplete)?;
+        let tag = self.key(index, secret).ok_or(CannotSign::NoSecret)?.compute(&payload);
+        let text = scheme
+            .signature
+            .write(tag.as_slice(), key.map(|key| (key, time.as_str())));
+        let value = credential(text.as_bytes()).ok_or_else(|| CannotSign::NotInHeader(title()))?;
+        signed.push((name.clone(), value));
+        Ok(signed)
+    }
+}
+
+/// A header value that `Debug` does not show.
+fn credential(text: &[u8]) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_bytes(text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// What a sender's request must carry besides the signature, for `send` and tests: the delivery id, where the record
+/// reads it from a header that is not there yet.
+pub fn add_id(record: &Record, headers: &mut HeaderMap, id: &str) {
+    let Ok(value) = HeaderValue::from_str(id) else { return };
+    for name in record.id_headers() {
+        headers.entry(name.clone()).or_insert_with(|| value.clone());
+    }
+    headers
+        .entry(header::CONTENT_TYPE)
+        .or_insert(HeaderValue::from_static("application/json"));
+}
