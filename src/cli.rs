@@ -8,6 +8,10 @@ pub mod demo;
 pub mod events;
 pub mod health;
 pub mod output;
+pub mod providers;
+pub mod scheme;
+pub mod send;
+pub mod sign;
 pub mod status;
 pub mod tail;
 pub mod verify;
@@ -34,6 +38,14 @@ pub enum Command {
     Check(check::Args),
     /// Play the whole story: a real server, a sample upstream and a sender in this terminal
     Demo(demo::Args),
+    /// List the known providers, or explain one
+    Providers(providers::Args),
+    /// Check captured requests and say why one fails
+    Verify(verify::Args),
+    /// Print the headers that make a request a correctly signed one
+    Sign(sign::Args),
+    /// Send a correctly signed request, as the provider would
+    Send(send::Args),
     /// Show sources, upstreams and their backlog, and what needs a person
     Status(status::Args),
     /// Exit 0 if the running server is ready, else 1
@@ -85,6 +97,10 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Check(args) => check::run(args),
         Command::Demo(args) => demo::run(args),
+        Command::Providers(args) => providers::run(args),
+        Command::Verify(args) => verify::run(args),
+        Command::Sign(args) => sign::run(args),
+        Command::Send(args) => send::run(args),
         Command::Status(args) => status::run(args),
         Command::Health(args) => health::run(args),
         Command::Events(args) => events::run(args),

@@ -86,6 +86,18 @@ impl Condition {
     }
 }
 
+impl std::fmt::Display for Condition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Method(method) => write!(f, "method == {method}"),
+            Self::BodyIsEmpty => f.write_str("body is empty"),
+            Self::Present(place) => write!(f, "{place}"),
+            Self::Equals(place, text) => write!(f, "{place} == \"{text}\""),
+            Self::Contains(place, text) => write!(f, "{place} contains \"{text}\""),
+        }
+    }
+}
+
 fn unquote(text: &str) -> String {
     let text = text.trim();
     let inner = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
@@ -226,6 +238,8 @@ mod tests {
         let text = "method == GET and body is empty and header:x-a and json:/t == \"u v\" and query:q contains z";
         let conditions = Condition::parse_all(text).unwrap();
         assert_eq!(conditions.len(), 5);
+        let shown: Vec<String> = conditions.iter().map(ToString::to_string).collect();
+        assert_eq!(Condition::parse_all(&shown.join(" and ")).as_ref(), Ok(&conditions));
         assert_eq!(
             conditions[3],
             Condition::Equals(Place::parse("json:/t").unwrap(), "u v".into())

@@ -47,6 +47,11 @@ pub(super) fn is_form(content_type: &[u8]) -> bool {
         .eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
 }
 
+/// A value as a form carries it.
+pub(super) fn encode(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+}
+
 fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.contains(&b'+') {
         return percent_decode(text).into();

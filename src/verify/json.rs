@@ -36,6 +36,19 @@ impl Pointer {
         })
     }
 
+    /// Puts `value` where the pointer points, making objects on the way.
+    pub(super) fn set(&self, document: &mut serde_json::Value, value: serde_json::Value) {
+        let mut here = document;
+        for step in &self.steps {
+            if !here.is_object() {
+                *here = serde_json::json!({});
+            }
+            let Some(object) = here.as_object_mut() else { return };
+            here = object.entry(step).or_insert(serde_json::Value::Null);
+        }
+        *here = value;
+    }
+
     /// As written.
     pub(super) fn as_str(&self) -> &str {
         &self.text

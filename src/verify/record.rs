@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, Method, StatusCode};
+use http::{Method, StatusCode};
 
 use super::challenge::{Challenge, Condition};
 use super::json::Pointer;
@@ -19,6 +19,7 @@ use super::template::Template;
 use super::url::UrlVariant;
 use super::window::{TimeUnit, Window};
 
+mod explain;
 mod read;
 
 /// How a request proves where it comes from.
@@ -364,16 +365,6 @@ impl Record {
         self.challenges.iter().map(|challenge| challenge.name.as_str())
     }
 
-    /// The headers that carry ids in the family that signs when nothing else tells, for senders that make one.
-    pub fn id_headers(&self) -> impl Iterator<Item = &HeaderName> {
-        let ids = self.schemes.first().into_iter();
-        ids.flat_map(|scheme| scheme.delivery_id.iter().chain(&scheme.dedupe_id))
-            .filter_map(|place| match place {
-                Place::Header(name) => Some(name),
-                _ => None,
-            })
-    }
-
     /// All headers that it looks at, for checks of their names.
     pub fn headers(&self) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
@@ -400,11 +391,6 @@ impl Record {
     pub(super) fn scheme_of(&self, head: &Fields<'_>) -> usize {
         let fits = |scheme: &Scheme| scheme.when.iter().all(|condition| condition.holds(head));
         self.schemes.iter().position(fits).unwrap_or_default()
-    }
-
-    /// A table of what the record says, one line each, for people.
-    pub fn explain(&self) -> Vec<(&'static str, String)> {
-        read::explain(self)
     }
 }
 

@@ -115,6 +115,11 @@ impl Template {
         self.tokens().any(|t| *t == Token::Timestamp)
     }
 
+    /// Whether the fields of a form are in it.
+    pub(super) fn uses_form(&self) -> bool {
+        self.tokens().any(|t| *t == Token::FormSorted)
+    }
+
     /// Whether the whole body is in it, as bytes, as digest or as all its fields.
     pub(super) fn covers_body(&self) -> bool {
         self.tokens()

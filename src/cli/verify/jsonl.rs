@@ -8,6 +8,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde::{Deserialize, Serialize};
 
+use crate::cli::scheme::{say_problems, unknown_provider};
 use crate::request::{RawRequest, RequestHead};
 use crate::secret::Secret;
 use crate::time::{Clock, Timestamp};
@@ -146,8 +147,12 @@ fn error(why: String) -> Judgement {
 
 fn judge(capture: &Capture, clock: &Clock) -> Result<Judgement, String> {
     let verifier = verifier(capture)?;
-    let request = request(capture, clock)?;
-    Ok(match verifier.verify(request) {
+    Ok(judge_with(&verifier, request(capture, clock)?))
+}
+
+/// The judgement of one request.
+pub(super) fn judge_with(verifier: &Verifier, request: RawRequest) -> Judgement {
+    match verifier.verify(request) {
         Ok(Verified::Event(request)) => Judgement {
             verdict: "accept",
             secret_index: request.proof().secret_index,
@@ -165,14 +170,11 @@ fn judge(capture: &Capture, clock: &Clock) -> Result<Judgement, String> {
             reason: Some(rejected.rejection.reason.to_string()),
             ..Judgement::default()
         },
-    })
+    }
 }
 
 fn verifier(capture: &Capture) -> Result<Verifier, String> {
-    let record = presets::find(&capture.provider).ok_or_else(|| match presets::nearest(&capture.provider) {
-        Some(near) => format!("unknown provider `{}`; did you mean `{near}`?", capture.provider),
-        None => format!("unknown provider `{}`", capture.provider),
-    })?;
+    let record = presets::find(&capture.provider).ok_or_else(|| unknown_provider(&capture.provider))?;
     let mut params = capture.params.clone().unwrap_or_default();
     params.retain(|name, _| record.params().contains(name));
     let secrets = match (&capture.secrets, &capture.secret) {
@@ -194,16 +196,7 @@ fn verifier(capture: &Capture) -> Result<Verifier, String> {
         accept_unsigned: true,
         ..VerifierOptions::default()
     };
-    Verifier::new(record, secrets.collect(), options).map_err(|problems| {
-        let texts: Vec<String> = problems
-            .into_iter()
-            .map(|problem| match problem.secret_index {
-                Some(index) => format!("secret {index}: {}", problem.message),
-                None => problem.message,
-            })
-            .collect();
-        texts.join("; ")
-    })
+    Verifier::new(record, secrets.collect(), options).map_err(|problems| say_problems(&problems))
 }
 
 fn request(capture: &Capture, clock: &Clock) -> Result<RawRequest, String> {

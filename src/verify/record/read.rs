@@ -705,9 +705,3 @@ fn status(code: i64) -> StatusCode {
         .and_then(|code| StatusCode::from_u16(code).ok())
         .unwrap_or(StatusCode::OK)
 }
-
-/// What the record says, one line each, for people.
-pub(super) fn explain(record: &Record) -> Vec<(&'static str, String)> {
-    let _ = record;
-    Vec::new()
-}
