@@ -8,3 +8,4 @@ pub mod lane;
 pub mod message;
 pub mod outcome;
 pub mod settings;
+pub mod signature;

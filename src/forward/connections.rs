@@ -47,7 +47,7 @@ const ANSWER_HEAD_MAX: usize = 64 << 10;
 pub struct Connections {
     address: Address,
     /// Ready ones, the most recently used last. A mutex for nanoseconds, never held over an await.
-    idle: Mutex<Vec<Idle>>,
+    idle: Mutex<IdleList>,
     clock: Clock,
     /// Of the tasks that drive connections; they end with them.
     tracker: TaskTracker,
@@ -61,6 +61,13 @@ enum Address {
         host: String,
         port: u16,
     },
+}
+
+#[derive(Debug, Default)]
+struct IdleList {
+    ready: Vec<Idle>,
+    /// The lane has ended: attempts that still run bring back connections that nobody will use.
+    closed: bool,
 }
 
 #[derive(Debug)]
@@ -116,7 +123,7 @@ impl Connections {
         };
         Self {
             address,
-            idle: Mutex::new(Vec::new()),
+            idle: Mutex::default(),
             clock,
             tracker,
         }
@@ -126,7 +133,7 @@ impl Connections {
     pub fn take_idle(&self) -> Option<Connection> {
         let now = self.clock.monotonic();
         let mut idle = self.idle();
-        while let Some(last) = idle.pop() {
+        while let Some(last) = idle.ready.pop() {
             if last.is_usable(now) {
                 return Some(last.connection);
             }
@@ -185,25 +192,30 @@ impl Connections {
     /// Closes those that have been idle for too long.
     pub fn close_idle(&self) {
         let now = self.clock.monotonic();
-        self.idle().retain(|idle| idle.is_usable(now));
+        self.idle().ready.retain(|idle| idle.is_usable(now));
     }
 
-    /// Closes all that are idle.
+    /// Closes all that are idle, and from now on those that become so.
     pub fn close_all(&self) {
-        self.idle().clear();
+        let mut idle = self.idle();
+        idle.closed = true;
+        idle.ready.clear();
     }
 
     /// How many are idle.
     pub fn idle_count(&self) -> usize {
-        self.idle().len()
+        self.idle().ready.len()
     }
 
     fn keep(&self, connection: Connection) {
         let since = self.clock.monotonic();
-        self.idle().push(Idle { connection, since });
+        let mut idle = self.idle();
+        if !idle.closed {
+            idle.ready.push(Idle { connection, since });
+        }
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
+    fn idle(&self) -> MutexGuard<'_, IdleList> {
         // The list is whole between any two statements that touch it.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }

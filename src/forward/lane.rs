@@ -18,7 +18,7 @@ use crate::pace::Pace;
 use crate::time::Monotonic;
 
 /// Attempts that have ended and wait for the store, at most.
-pub const SETTLING_MAX: usize = 64;
+pub const SETTLING_MAX: usize = 256;
 
 /// What the lane may do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,6 +165,11 @@ impl Lane {
     /// Whether a person stopped it.
     pub fn is_paused(&self) -> bool {
         self.paused
+    }
+
+    /// Its breaker's state.
+    pub fn breaker_state(&self) -> BreakerState {
+        self.breaker.state()
     }
 
     /// For how long the lane was stopped, over all its life.

@@ -1,11 +1,14 @@
-//! `[upstreams.NAME]`, ready to use.
+//! `[upstreams.NAME]` and what lanes need of `[sources.NAME]`, ready to use.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
+use http::uri::PathAndQuery;
 
 use crate::id::UpstreamName;
 use crate::reader::Rate;
+use crate::verify::Verifier;
 
 /// Which signature headers an attempt carries (DESIGN section 4, "Signatures after a delay").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,4 +70,13 @@ pub struct UpstreamSettings {
     pub signature: SignaturePolicy,
     /// Send the original `Host` instead of the upstream's.
     pub preserve_host: bool,
+}
+
+/// What lanes need to know of a `[sources.NAME]`.
+#[derive(Clone, Debug)]
+pub struct SourceSettings {
+    /// Path and query sent upstream instead of the received ones.
+    pub forward_path: Option<PathAndQuery>,
+    /// Signs anew.
+    pub verifier: Arc<Verifier>,
 }

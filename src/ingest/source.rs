@@ -20,8 +20,8 @@ pub struct Source {
     pub name: SourceName,
     /// Its exact path, starting with `/`, without a trailing slash (but for `/` itself).
     pub path: String,
-    /// Checks signatures with every live secret.
-    pub verifier: Verifier,
+    /// Checks signatures with every live secret; shared with the forwarder, which signs with them.
+    pub verifier: Arc<Verifier>,
     /// Makes the dedupe key.
     pub dedupe: DedupeRule,
     /// Methods the provider delivers with; not `HEAD` and `OPTIONS`, which are answered for every source.

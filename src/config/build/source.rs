@@ -109,7 +109,7 @@ impl Builder<'_> {
         Some(Source {
             name: SourceName::new(self.name),
             path: path?,
-            verifier: verifier?,
+            verifier: Arc::new(verifier?),
             dedupe,
             methods: self.written.methods.as_ref().map_or_else(
                 || record.methods().to_vec(),
