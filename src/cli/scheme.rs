@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -47,7 +48,7 @@ impl SchemeArgs {
     ///
     /// # Errors
     /// What is wrong with the command line, for people.
-    pub fn verifier(&self, url: Option<&str>) -> Result<Verifier, String> {
+    pub fn verifier(&self, url: Option<&str>) -> Result<Arc<Verifier>, String> {
         match (&self.provider, &self.source) {
             (Some(provider), _) => self.of_preset(provider, url),
             (None, Some(source)) => self.of_source(source),
@@ -55,7 +56,7 @@ impl SchemeArgs {
         }
     }
 
-    fn of_preset(&self, provider: &str, url: Option<&str>) -> Result<Verifier, String> {
+    fn of_preset(&self, provider: &str, url: Option<&str>) -> Result<Arc<Verifier>, String> {
         let record = presets::find(provider).ok_or_else(|| unknown_provider(provider))?;
         let mut secrets = Vec::new();
         for name in &self.secret_env {
@@ -76,10 +77,11 @@ impl SchemeArgs {
             accept_unsigned: true,
             tolerance: None,
         };
-        Verifier::new(record, secrets, options).map_err(|problems| say_problems(&problems))
+        let verifier = Verifier::new(record, secrets, options);
+        verifier.map(Arc::new).map_err(|problems| say_problems(&problems))
     }
 
-    fn of_source(&self, name: &str) -> Result<Verifier, String> {
+    fn of_source(&self, name: &str) -> Result<Arc<Verifier>, String> {
         let environment = Environment::process(Clock::system());
         let loaded = config::load(self.config.as_deref(), &environment).map_err(|report| report.render(false))?;
         let mut sources = loaded.config.sources.into_iter();
