@@ -61,6 +61,11 @@ impl EventId {
         Position(i64::try_from(low).unwrap_or(i64::MAX))
     }
 
+    /// The received-at time that [`EventId::embedded`] put in (RFC 9562 section 5.7: the first 48 bits). The same caution.
+    pub fn received_at(self) -> Timestamp {
+        Timestamp::from_millis(i64::try_from(self.0.as_u128() >> 80).unwrap_or(0))
+    }
+
     /// The 16 bytes, big-endian.
     pub fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
@@ -163,6 +168,7 @@ mod tests {
             assert_eq!(uuid.get_variant(), uuid::Variant::RFC4122);
             assert_eq!(uuid.get_timestamp().map(|t| t.to_unix().0), Some(1_700_000_000));
             assert_eq!(id.position(), position);
+            assert_eq!(id.received_at(), Timestamp::from_millis(1_700_000_000_123));
             assert_eq!(id.to_string().parse::<EventId>().unwrap(), id);
         }
     }

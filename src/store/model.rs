@@ -175,6 +175,13 @@ pub struct LeasedDispatch {
     pub(crate) give_back: Option<GiveBack>,
 }
 
+impl LeasedDispatch {
+    /// Drops it without giving it back: its end is recorded otherwise.
+    pub(crate) fn forget(mut self) {
+        self.give_back = None;
+    }
+}
+
 /// Called with the lease when it is dropped unsettled.
 pub(crate) struct GiveBack(pub(crate) Box<dyn FnOnce() + Send + Sync>);
 
@@ -312,6 +319,15 @@ impl fmt::Display for DispatchState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
+}
+
+/// What a lane must remember over a restart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneRecord {
+    /// Paused by a person.
+    pub paused: bool,
+    /// How long it has been stopped in total (paused, breaker open): the give-up clocks stand still meanwhile.
+    pub stopped_total: Duration,
 }
 
 /// Why the store did not take an event. Our failure: 503 with `Retry-After` (P10).

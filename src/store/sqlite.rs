@@ -1,0 +1,482 @@
+//! The embedded store on SQLite: one writer thread, group commit, deferred admission.
+//!
+//! **Motivation.** An accept must be durable before its answer, and a burst must be answered at the disk's speed. What an
+//! accept costs is a sync and the pages it dirties. Syncs are shared (everything that waits goes into one transaction);
+//! pages are kept few by appending to one table without any index and deciding about duplicates afterwards.
+//!
+//! **Theory of operation.**
+//! - Callers encode a request and put it into the [inbox]; the [writer] takes all that waits, gives each event the next
+//!   *position* of a counter that is never set back, inserts, commits (one sync), and sends the receipts.
+//! - *Admission* ([admit]) follows in position order, in slices, in the same thread: the [unique key](keys) decides; new
+//!   events get their dispatch rows, duplicates lose their row. What is admitted needs no mark of its own: the largest
+//!   position in `dispatch` is it, since every admitted event has a dispatch and a duplicate's row is gone.
+//! - A dispatch whose lane is caught up is inserted as leased, with attempt 1 granted, and handed to the lane through
+//!   its [window] without being read back; others wait as pending in the store and are claimed in due order ([lease]).
+//! - Settles, returned leases, people's orders and claims share the next transaction.
+//! - A helper thread copies the log into the database file ([checkpoint]) and prepares key partitions for sealing.
+//!
+//! **Promises.** P1: receipts are sent only after `COMMIT` returned with `synchronous = FULL`. P2: one thread decides over
+//! one key structure, in order. P6: every queue has a bound. P8: rows of undelivered dispatches are never removed. P9:
+//! `attempts` is raised in the transaction before a lease is handed out; settling asks for the lease's token.
+
+mod admit;
+mod checkpoint;
+mod disk;
+mod filter;
+mod inbox;
+mod keys;
+mod lease;
+mod manage;
+mod reader;
+mod recover;
+mod retention;
+mod schema;
+mod seal;
+mod window;
+mod writer;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::types::{ToSql, ToSqlOutput};
+use tokio::sync::{oneshot, watch};
+
+pub(super) use self::inbox::Append;
+pub use self::window::Feed;
+
+use self::inbox::{Inbox, LeaseRef, Order, Settle};
+use self::reader::Reader;
+use self::schema::Files;
+use self::window::Window;
+use crate::id::{EventId, LeaseToken, Position, UpstreamName};
+use crate::store::model::{AppendError, DispatchState, Finished, LaneRecord, LeasedDispatch, Next, Notice, Settled};
+use crate::store::settings::StoreSettings;
+use crate::store::{Counts, Discarded, OpenError, Replayed, StoreError, UpstreamCounts};
+use crate::time::Clock;
+
+/// Idle read connections that are kept.
+const READERS_MAX: usize = 2;
+
+/// Sizes that tests make smaller.
+#[derive(Clone, Debug)]
+pub(super) struct Tuning {
+    /// Length of the write-ahead log, written once and used in place.
+    pub(super) wal_bytes: u64,
+    /// Keys per partition.
+    pub(super) partition_keys: usize,
+    /// Appended events kept in memory for admission; the others are read back.
+    pub(super) tail_events: usize,
+    /// Bytes of them.
+    pub(super) tail_bytes: usize,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            wal_bytes: 64 << 20,
+            partition_keys: keys::PARTITION_KEYS,
+            tail_events: 8_192,
+            tail_bytes: 12 << 20,
+        }
+    }
+}
+
+/// The key of a dispatch row: position and upstream in one integer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct DispatchId(i64);
+
+impl DispatchId {
+    /// Bits for the upstream's number.
+    const UPSTREAM_BITS: u32 = 14;
+
+    fn new(position: i64, upstream: u32) -> Self {
+        Self((position << Self::UPSTREAM_BITS) | i64::from(upstream))
+    }
+
+    /// The smallest that an event's dispatches can have; those of the next event start at `first(position + 1)`.
+    fn first(position: i64) -> Self {
+        Self::new(position, 0)
+    }
+
+    fn position(self) -> i64 {
+        self.0 >> Self::UPSTREAM_BITS
+    }
+
+    fn upstream(self) -> u32 {
+        u32::try_from(self.0 & ((1 << Self::UPSTREAM_BITS) - 1)).unwrap_or(0)
+    }
+}
+
+impl ToSql for DispatchId {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        self.0.to_sql()
+    }
+}
+
+/// The number that a state has in the database.
+fn state_number(state: DispatchState) -> i64 {
+    match state {
+        DispatchState::Pending => 0,
+        DispatchState::Leased => 1,
+        DispatchState::Dead => 2,
+        DispatchState::Held => 3,
+        DispatchState::Delivered => 4,
+        DispatchState::Discarded => 5,
+    }
+}
+
+/// Reads back [`state_number`].
+fn state_from(number: i64) -> Option<DispatchState> {
+    DispatchState::ALL
+        .into_iter()
+        .find(|state| state_number(*state) == number)
+}
+
+/// Dispatches of one upstream by [`state_number`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct States([i64; 6]);
+
+impl States {
+    fn get(&self, state: DispatchState) -> i64 {
+        let at = usize::try_from(state_number(state)).unwrap_or(0);
+        self.0.get(at).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, state: DispatchState, change: i64) {
+        let at = usize::try_from(state_number(state)).unwrap_or(0);
+        if let Some(count) = self.0.get_mut(at) {
+            *count += change;
+        }
+    }
+}
+
+/// What the writer tells others after each turn.
+#[derive(Clone, Debug, Default)]
+struct Status {
+    lanes: Vec<LaneStatus>,
+    unadmitted: u64,
+    unadmitted_max: u64,
+    /// Why the last write failed, if it did.
+    failing: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+struct LaneStatus {
+    name: UpstreamName,
+    upstream: u32,
+    configured: bool,
+    states: States,
+    made: i64,
+    pruned: i64,
+    record: LaneRecord,
+}
+
+/// What the threads and handles of one store share.
+pub(super) struct Shared {
+    inbox: Inbox,
+    /// Windows of the configured upstreams.
+    windows: HashMap<UpstreamName, (u32, Arc<Window>)>,
+    status: Mutex<Status>,
+    /// Leases that a person ended while they were out.
+    revoked: Mutex<HashSet<LeaseToken>>,
+    revoked_len: AtomicUsize,
+    /// `max_bytes` or `min_free` is reached: appends are refused.
+    disk_spent: AtomicBool,
+    /// By upstream: no pending or leased dispatch has a smaller id.
+    oldest_open: Mutex<HashMap<u32, i64>>,
+    used_bytes: AtomicU64,
+    wal_used_bytes: AtomicU64,
+    clock_trusted: AtomicBool,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn status<T>(&self, look: impl FnOnce(&mut Status) -> T) -> T {
+        look(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn revoke(&self, token: LeaseToken) {
+        let mut revoked = self.revoked.lock().unwrap_or_else(PoisonError::into_inner);
+        revoked.insert(token);
+        self.revoked_len.store(revoked.len(), Ordering::Release);
+    }
+
+    fn oldest_open(&self, upstream: u32) -> i64 {
+        let oldest = self.oldest_open.lock().unwrap_or_else(PoisonError::into_inner);
+        oldest.get(&upstream).copied().unwrap_or(0)
+    }
+
+    /// A reader that started at `from` found `oldest`; does not count if an older one came back to life meanwhile.
+    fn found_oldest_open(&self, upstream: u32, from: i64, found: i64) {
+        let mut oldest = self.oldest_open.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = oldest.entry(upstream).or_insert(0);
+        if *held == from {
+            *held = found;
+        }
+    }
+
+    /// A dispatch is pending again that may be older than all others.
+    fn reopened(&self, id: DispatchId) {
+        let mut oldest = self.oldest_open.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = oldest.entry(id.upstream()).or_insert(0);
+        *held = id.0.min(*held);
+    }
+
+    fn forget_revoked(&self, token: LeaseToken) {
+        if self.revoked_len.load(Ordering::Acquire) > 0 {
+            let mut revoked = self.revoked.lock().unwrap_or_else(PoisonError::into_inner);
+            revoked.remove(&token);
+            self.revoked_len.store(revoked.len(), Ordering::Release);
+        }
+    }
+}
+
+/// The embedded store, behind [`super::Store`].
+pub(super) struct Backend {
+    shared: Arc<Shared>,
+    files: Files,
+    readers: Mutex<Vec<Reader>>,
+    ended: watch::Receiver<bool>,
+}
+
+impl fmt::Debug for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backend")
+            .field("files", &self.files)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Backend {
+    pub(super) fn open(
+        settings: StoreSettings,
+        upstreams: Vec<UpstreamName>,
+        clock: Clock,
+        notices: Box<dyn FnMut(Notice) + Send>,
+        tuning: Tuning,
+    ) -> Result<Self, OpenError> {
+        let files = Files::new(&settings.path);
+        let (ended_sender, ended) = watch::channel(false);
+        let shared = writer::start(files.clone(), settings, upstreams, clock, notices, tuning, ended_sender)?;
+        Ok(Self {
+            shared,
+            files,
+            readers: Mutex::new(Vec::new()),
+            ended,
+        })
+    }
+
+    pub(super) fn append(&self, append: Append) -> Result<(), AppendError> {
+        if self.shared.disk_spent.load(Ordering::Relaxed) {
+            return Err(AppendError::DiskBudget);
+        }
+        self.shared.inbox.append(append)
+    }
+
+    pub(super) fn feed(&self, upstream: &UpstreamName) -> Option<Feed> {
+        let (_number, window) = self.shared.windows.get(upstream)?;
+        Some(Feed {
+            window: Arc::clone(window),
+            shared: Arc::clone(&self.shared),
+        })
+    }
+
+    pub(super) fn holds(&self, lease: &LeasedDispatch) -> bool {
+        if self.shared.revoked_len.load(Ordering::Acquire) == 0 {
+            return true;
+        }
+        let revoked = self.shared.revoked.lock().unwrap_or_else(PoisonError::into_inner);
+        !revoked.contains(&lease.token)
+    }
+
+    pub(super) fn settle(
+        &self,
+        mut finished: Finished,
+        next: Next,
+        settled: oneshot::Sender<Settled>,
+    ) -> Result<(), StoreError> {
+        let Some((upstream, _window)) = self.shared.windows.get(&finished.lease.upstream) else {
+            return Err(StoreError::UnknownUpstream(finished.lease.upstream.clone()));
+        };
+        // From here on the settle stands for the lease. If the store is closing, the next opening ends the lease.
+        finished.lease.give_back = None;
+        self.shared.inbox.settle(Settle {
+            lease: LeaseRef {
+                dispatch: DispatchId::new(finished.lease.event.id.position().get(), *upstream),
+                token: finished.lease.token,
+            },
+            attempt: finished.lease.attempt,
+            outcome: finished.outcome,
+            next,
+            started_at: finished.started_at,
+            took: finished.took,
+            excerpt: finished.excerpt,
+            settled,
+        })
+    }
+
+    pub(super) async fn replay(
+        &self,
+        event: EventId,
+        upstreams: Option<Vec<UpstreamName>>,
+    ) -> Result<Replayed, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.inbox.order(Order::Replay {
+            event,
+            upstreams,
+            reply,
+        })?;
+        answer.await.unwrap_or(Err(StoreError::Closing))
+    }
+
+    pub(super) async fn discard(
+        &self,
+        event: EventId,
+        upstream: Option<UpstreamName>,
+    ) -> Result<Discarded, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.inbox.order(Order::Discard { event, upstream, reply })?;
+        answer.await.unwrap_or(Err(StoreError::Closing))
+    }
+
+    pub(super) async fn save_lane_record(&self, upstream: UpstreamName, record: LaneRecord) -> Result<(), StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.inbox.order(Order::SaveLane {
+            upstream,
+            record,
+            reply,
+        })?;
+        answer.await.unwrap_or(Err(StoreError::Closing))
+    }
+
+    pub(super) fn lane_record(&self, upstream: &UpstreamName) -> LaneRecord {
+        self.shared.status(|status| {
+            let lane = status.lanes.iter().find(|lane| lane.name == *upstream);
+            lane.map_or_else(LaneRecord::default, |lane| lane.record)
+        })
+    }
+
+    /// The counts as of the writer's last turn, without the oldest pending times.
+    pub(super) fn counts(&self) -> Counts {
+        let mut counts = self.shared.status(|status| {
+            let mut upstreams = BTreeMap::new();
+            for lane in &status.lanes {
+                let mut states: BTreeMap<DispatchState, u64> = DispatchState::ALL
+                    .into_iter()
+                    .map(|state| (state, u64::try_from(lane.states.get(state)).unwrap_or(0)))
+                    .collect();
+                if !lane.configured {
+                    // Nobody takes them: they wait for their upstream to come back.
+                    let away = states.insert(DispatchState::Pending, 0).unwrap_or(0);
+                    *states.entry(DispatchState::Held).or_default() += away;
+                    if lane.made == 0 {
+                        continue;
+                    }
+                }
+                upstreams.insert(
+                    lane.name.clone(),
+                    UpstreamCounts {
+                        states,
+                        made: u64::try_from(lane.made).unwrap_or(0),
+                        pruned: u64::try_from(lane.pruned).unwrap_or(0),
+                        oldest_pending: None,
+                    },
+                );
+            }
+            Counts {
+                upstreams,
+                unadmitted: status.unadmitted,
+                unadmitted_max: status.unadmitted_max,
+                ..Counts::default()
+            }
+        });
+        counts.used_bytes = self.shared.used_bytes.load(Ordering::Relaxed);
+        counts.wal_bytes = self.shared.wal_used_bytes.load(Ordering::Relaxed);
+        counts
+    }
+
+    pub(super) fn is_writable(&self) -> Result<(), AppendError> {
+        if *self.ended.borrow() {
+            return Err(AppendError::Closing);
+        }
+        if self.shared.disk_spent.load(Ordering::Relaxed) {
+            return Err(AppendError::DiskBudget);
+        }
+        match self.shared.status(|status| status.failing.clone()) {
+            Some(why) => Err(AppendError::Failed(why)),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn clock_is_trusted(&self) -> bool {
+        self.shared.clock_trusted.load(Ordering::Relaxed)
+    }
+
+    /// Runs a query on a connection that only reads, off the async threads.
+    pub(super) async fn read<T: Send + 'static>(
+        self: &Arc<Self>,
+        query: impl FnOnce(&mut Reader) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let backend = Arc::clone(self);
+        let answer = tokio::task::spawn_blocking(move || {
+            let idle = backend.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let mut reader = match idle {
+                Some(reader) => reader,
+                None => Reader::open(&backend.files, Arc::clone(&backend.shared))?,
+            };
+            let answer = query(&mut reader)?;
+            let mut readers = backend.readers.lock().unwrap_or_else(PoisonError::into_inner);
+            if readers.len() < READERS_MAX {
+                readers.push(reader);
+            }
+            Ok(answer)
+        })
+        .await;
+        match answer {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(StoreError::Failed(describe(&error))),
+            Err(ended) => Err(StoreError::Failed(ended.to_string())),
+        }
+    }
+
+    pub(super) async fn close(&self) {
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.shared.inbox.close();
+        let mut ended = self.ended.clone();
+        // An error means that the writer is gone, which is what is waited for.
+        if ended.wait_for(|ended| *ended).await.is_err() {
+            tracing::error!("the store's writer ended before it was closed");
+        }
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.shared.inbox.close();
+    }
+}
+
+/// A database error for people: with SQLite's own words.
+fn describe(error: &rusqlite::Error) -> String {
+    match error.sqlite_error() {
+        Some(code) => format!("{error} (SQLite code {})", code.extended_code),
+        None => error.to_string(),
+    }
+}
+
+/// A count as SQLite takes it.
+fn to_i64(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// The position with this number; positions in the store are in range.
+fn position(number: i64) -> Position {
+    Position::new(number).unwrap_or(Position::MAX)
+}

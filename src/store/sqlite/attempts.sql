@@ -1,0 +1,1 @@
+SELECT number, started_at, took, outcome, status, cause, excerpt FROM attempt WHERE dispatch = ?1 ORDER BY number

@@ -1,0 +1,1 @@
+DELETE FROM key_extra WHERE partition <= ?1

@@ -1,0 +1,1 @@
+DELETE FROM key_page WHERE id >= ?1 AND id < ?2

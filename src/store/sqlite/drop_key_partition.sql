@@ -1,0 +1,1 @@
+DELETE FROM key_partition WHERE partition = ?1

@@ -1,0 +1,1 @@
+SELECT id, source, key_kind, key FROM event WHERE position = ?1

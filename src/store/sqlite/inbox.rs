@@ -1,0 +1,272 @@
+//! The way from the callers to the writer thread: one lock, one condition, everything bounded (P6).
+//!
+//! The writer takes all that waits at once. Callers wake it only when it sleeps, and work that nobody waits for
+//! (settles, returned leases) does not wake it while it lingers for appends to share a sync with.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use super::DispatchId;
+use crate::id::{EventId, LeaseToken, UpstreamName};
+use crate::key::DedupeKey;
+use crate::store::model::{AppendError, BodyMark, LaneRecord, Next, Outcome, Receipt, Settled, StoredEvent};
+use crate::store::{Discarded, Replayed, StoreError};
+use crate::time::Timestamp;
+
+/// Appends that may wait.
+const APPENDS_MAX: usize = 16_384;
+/// Bytes of heads and bodies that may wait.
+const APPEND_BYTES_MAX: usize = 64 << 20;
+/// Orders of people and lanes that may wait.
+const ORDERS_MAX: usize = 1_024;
+/// From this many settles on the writer is woken even if it lingers.
+const SETTLES_MANY: usize = 64;
+
+/// One verified request, encoded, waiting to be durable.
+#[derive(Debug)]
+pub(in crate::store) struct Append {
+    /// Its id is a placeholder until the writer gives it a position.
+    pub(in crate::store) event: Arc<StoredEvent>,
+    pub(in crate::store) upstreams: Arc<[UpstreamName]>,
+    pub(in crate::store) key: DedupeKey,
+    pub(in crate::store) content: Option<[u8; 32]>,
+    pub(in crate::store) body_mark: BodyMark,
+    pub(in crate::store) head: Vec<u8>,
+    pub(in crate::store) random: u32,
+    pub(in crate::store) receipt: oneshot::Sender<Result<Receipt, AppendError>>,
+}
+
+impl Append {
+    pub(super) fn bytes(&self) -> usize {
+        self.head
+            .len()
+            .saturating_add(self.event.body.len())
+            .saturating_add(512)
+    }
+}
+
+/// What the store needs to know of a lease to end it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LeaseRef {
+    pub(super) dispatch: DispatchId,
+    pub(super) token: LeaseToken,
+}
+
+/// A finished attempt to be recorded.
+#[derive(Debug)]
+pub(super) struct Settle {
+    pub(super) lease: LeaseRef,
+    pub(super) attempt: u32,
+    pub(super) outcome: Outcome,
+    pub(super) next: Next,
+    pub(super) started_at: Timestamp,
+    pub(super) took: Duration,
+    pub(super) excerpt: Bytes,
+    pub(super) settled: oneshot::Sender<Settled>,
+}
+
+/// What a person or a lane asks for.
+#[derive(Debug)]
+pub(super) enum Order {
+    Replay {
+        event: EventId,
+        upstreams: Option<Vec<UpstreamName>>,
+        reply: oneshot::Sender<Result<Replayed, StoreError>>,
+    },
+    Discard {
+        event: EventId,
+        upstream: Option<UpstreamName>,
+        reply: oneshot::Sender<Result<Discarded, StoreError>>,
+    },
+    SaveLane {
+        upstream: UpstreamName,
+        record: LaneRecord,
+        reply: oneshot::Sender<Result<(), StoreError>>,
+    },
+}
+
+/// All that waited, taken at once.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    pub(super) appends: Vec<Append>,
+    pub(super) settles: Vec<Settle>,
+    pub(super) give_backs: Vec<LeaseRef>,
+    pub(super) orders: VecDeque<Order>,
+    pub(super) closing: bool,
+}
+
+/// How the writer may sleep.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Patience {
+    /// It has work of its own to go on with: take what is there.
+    None,
+    /// It has work that gains from sharing a sync with an append: wait this long for one.
+    Linger(Duration),
+    /// It has nothing to do before this time is over.
+    Idle(Duration),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writer {
+    Awake,
+    Lingering,
+    Idle,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    work: Work,
+    append_bytes: usize,
+    writer: Writer,
+    woken: bool,
+    /// Something changed outside that the writer has not looked at yet.
+    nudged: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    waiting: Mutex<Waiting>,
+    wake: Condvar,
+}
+
+impl Inbox {
+    pub(super) fn new() -> Self {
+        Self {
+            waiting: Mutex::new(Waiting {
+                work: Work::default(),
+                append_bytes: 0,
+                writer: Writer::Awake,
+                woken: false,
+                nudged: false,
+            }),
+            wake: Condvar::new(),
+        }
+    }
+
+    /// Hands over an append; its receipt's channel answers. Refused over the bounds and once closing.
+    pub(super) fn append(&self, append: Append) -> Result<(), AppendError> {
+        let mut waiting = self.lock();
+        if waiting.work.closing {
+            return Err(AppendError::Closing);
+        }
+        let bytes = waiting.append_bytes.saturating_add(append.bytes());
+        if waiting.work.appends.len() >= APPENDS_MAX || bytes > APPEND_BYTES_MAX {
+            return Err(AppendError::Overloaded);
+        }
+        waiting.append_bytes = bytes;
+        waiting.work.appends.push(append);
+        let sleeping = waiting.writer != Writer::Awake;
+        self.notify(waiting, sleeping);
+        Ok(())
+    }
+
+    /// Hands over a settle. There are never more than leases, which the windows bound.
+    pub(super) fn settle(&self, settle: Settle) -> Result<(), StoreError> {
+        let mut waiting = self.lock();
+        if waiting.work.closing {
+            return Err(StoreError::Closing);
+        }
+        waiting.work.settles.push(settle);
+        let many = waiting.work.settles.len() >= SETTLES_MANY;
+        let wake = waiting.writer == Writer::Idle || (many && waiting.writer == Writer::Lingering);
+        self.notify(waiting, wake);
+        Ok(())
+    }
+
+    /// Hands over a lease that was dropped unsettled; once closing it is left to the next opening, which ends all.
+    pub(super) fn give_back(&self, lease: LeaseRef) {
+        let mut waiting = self.lock();
+        waiting.work.give_backs.push(lease);
+        let idle = waiting.writer == Writer::Idle;
+        self.notify(waiting, idle);
+    }
+
+    /// Hands over an order.
+    pub(super) fn order(&self, order: Order) -> Result<(), StoreError> {
+        let mut waiting = self.lock();
+        if waiting.work.closing {
+            return Err(StoreError::Closing);
+        }
+        if waiting.work.orders.len() >= ORDERS_MAX {
+            return Err(StoreError::Overloaded);
+        }
+        waiting.work.orders.push_back(order);
+        self.notify(waiting, true);
+        Ok(())
+    }
+
+    /// Tells the writer to look at its windows, or at anything else that changed outside.
+    pub(super) fn nudge(&self) {
+        let mut waiting = self.lock();
+        waiting.nudged = true;
+        let idle = waiting.writer == Writer::Idle;
+        self.notify(waiting, idle);
+    }
+
+    /// No more appends, settles and orders from now on; the writer finishes what waits and ends.
+    pub(super) fn close(&self) {
+        let mut waiting = self.lock();
+        waiting.work.closing = true;
+        self.notify(waiting, true);
+    }
+
+    /// Takes all that waits; sleeps as `patience` allows while nothing does.
+    pub(super) fn take(&self, patience: Patience) -> Work {
+        let mut waiting = self.lock();
+        let sleep = match patience {
+            Patience::None => None,
+            Patience::Linger(linger) if waiting.work.settles.len() < SETTLES_MANY => Some((Writer::Lingering, linger)),
+            Patience::Linger(_) => None,
+            Patience::Idle(idle) if waiting.is_empty() => Some((Writer::Idle, idle)),
+            Patience::Idle(_) => None,
+        };
+        if let Some((writer, time)) = sleep
+            && waiting.work.appends.is_empty()
+            && waiting.work.orders.is_empty()
+            && !waiting.work.closing
+        {
+            waiting.writer = writer;
+            waiting.woken = false;
+            waiting = self
+                .wake
+                .wait_timeout_while(waiting, time, |waiting| !waiting.woken)
+                .map_or_else(|poisoned| poisoned.into_inner().0, |(waiting, _timed_out)| waiting);
+            waiting.writer = Writer::Awake;
+        }
+        waiting.append_bytes = 0;
+        waiting.nudged = false;
+        let closing = waiting.work.closing;
+        let work = std::mem::take(&mut waiting.work);
+        waiting.work.closing = closing;
+        work
+    }
+
+    fn notify(&self, mut waiting: MutexGuard<'_, Waiting>, wake: bool) {
+        if wake {
+            waiting.woken = true;
+            waiting.writer = Writer::Awake;
+            drop(waiting);
+            self.wake.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // Nothing under this lock panics half-way; a poisoned one is whole.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.work.appends.is_empty()
+            && self.work.settles.is_empty()
+            && self.work.give_backs.is_empty()
+            && self.work.orders.is_empty()
+            && !self.nudged
+    }
+}

@@ -1,0 +1,1 @@
+SELECT entries FROM key_page WHERE id = ?1

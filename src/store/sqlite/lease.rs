@@ -1,0 +1,398 @@
+//! Leases: handing dispatches to lanes, recording how attempts ended, taking unused ones back.
+//!
+//! A lease is a random token in the dispatch row. It is written, with the attempt's number, in the transaction before the
+//! dispatch is handed out (P9); whoever settles names the token, and a row that has another one is left alone.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use rusqlite::{OptionalExtension, params};
+
+use super::inbox::LeaseRef;
+use super::window::{WINDOW_LOW, weight_of};
+use super::writer::{Move, Turn, Writer};
+use super::{DispatchId, to_i64};
+use crate::id::{EventId, LeaseToken, SourceName};
+use crate::key::{DedupeKey, KeyKind};
+use crate::store::codec;
+use crate::store::model::{DispatchState, GiveBack, LeasedDispatch, Next, Notice, Outcome, Settled, StoredEvent};
+use crate::time::Timestamp;
+
+/// Dispatches read back per turn while appends wait.
+const CLAIM_WHILE_BUSY: usize = 32;
+
+/// A lease that is written in this turn and handed out once it is durable.
+#[derive(Debug)]
+pub(super) struct Grant {
+    pub(super) lane: usize,
+    pub(super) event: Arc<StoredEvent>,
+    pub(super) token: LeaseToken,
+    pub(super) attempt: u32,
+    pub(super) attempts_on_clock: u32,
+    pub(super) replay: bool,
+    pub(super) clock_started_at: Timestamp,
+    pub(super) clock_stopped_before: std::time::Duration,
+}
+
+impl Writer {
+    pub(super) fn record_settles(&mut self, turn: &mut Turn, most: usize) -> rusqlite::Result<()> {
+        if self.settles.is_empty() {
+            return Ok(());
+        }
+        turn.dirty = true;
+        let mut update = self.conn.prepare_cached(include_str!("settle.sql"))?;
+        for _ in 0..most.min(self.settles.len()) {
+            let Some(settle) = self.settles.pop_front() else { break };
+            // In the turn from the start: whatever fails below, a rollback queues it again.
+            turn.settled.push((settle, Settled::LeaseLost));
+            let Some((settle, found)) = turn.settled.last_mut() else {
+                break;
+            };
+            let id = settle.lease.dispatch;
+            let token = settle.lease.token.get();
+            let (state, due) = match settle.next {
+                Next::Delivered => (DispatchState::Delivered, Timestamp::from_millis(0)),
+                Next::Retry { due } => (DispatchState::Pending, due),
+                Next::Dead => (DispatchState::Dead, Timestamp::from_millis(0)),
+            };
+            if settle.attempt > 1 {
+                self.conn
+                    .prepare_cached(include_str!("keep_attempt.sql"))?
+                    .execute(params![id, token])?;
+            }
+            let (status, cause) = match &settle.outcome {
+                Outcome::Delivered { status } | Outcome::Refused { status } => (Some(status.as_u16()), None),
+                Outcome::NotSent { cause } | Outcome::Unknown { cause } => (None, Some(cause.as_str())),
+            };
+            let changed = update.execute(params![
+                id,
+                token,
+                super::state_number(state),
+                due.as_millis(),
+                settle.attempt,
+                settle.started_at.as_millis(),
+                i64::try_from(settle.took.as_millis()).unwrap_or(i64::MAX),
+                outcome_number(&settle.outcome),
+                status,
+                cause,
+                (!settle.excerpt.is_empty()).then_some(&*settle.excerpt),
+            ])?;
+            if changed == 0 {
+                continue;
+            }
+            *found = Settled::Recorded;
+            let Some(slot) = self.lane_of.get(&id.upstream()).copied() else {
+                continue;
+            };
+            turn.moves.push(Move {
+                lane: slot,
+                from: Some(DispatchState::Leased),
+                to: Some(state),
+            });
+            match settle.next {
+                Next::Delivered => {}
+                Next::Retry { due } => {
+                    if let Some(lane) = self.lanes.get_mut(slot) {
+                        lane.pending_from(due);
+                    }
+                }
+                Next::Dead => {
+                    if let Some(notice) = died(&self.conn, id, |source| self.source_names.get(&source).cloned())? {
+                        turn.notices.push(notice);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Leases that were dropped unsettled: pending again, in their old place; the number stays used.
+    pub(super) fn take_back(&mut self, turn: &mut Turn) -> rusqlite::Result<()> {
+        while let Some(lease) = self.give_backs.pop() {
+            turn.returned.push(lease);
+            self.give_back(turn, lease, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Ends one lease; `unused` attempts are taken off its dispatch.
+    pub(super) fn give_back(&mut self, turn: &mut Turn, lease: LeaseRef, unused: u32) -> rusqlite::Result<()> {
+        turn.dirty = true;
+        let due: Option<i64> = self
+            .conn
+            .prepare_cached(include_str!("give_back.sql"))?
+            .query_row(params![lease.dispatch, lease.token.get(), unused], |row| row.get(0))
+            .optional()?;
+        let slot = self.lane_of.get(&lease.dispatch.upstream()).copied();
+        if let (Some(due), Some(slot)) = (due, slot) {
+            turn.moves.push(Move {
+                lane: slot,
+                from: Some(DispatchState::Leased),
+                to: Some(DispatchState::Pending),
+            });
+            self.becomes_pending(slot, Timestamp::from_millis(due));
+        }
+        Ok(())
+    }
+
+    /// See [`super::writer::Lane::pending_from`].
+    pub(super) fn becomes_pending(&mut self, slot: usize, due: Timestamp) {
+        if let Some(lane) = self.lanes.get_mut(slot) {
+            lane.pending_from(due);
+        }
+    }
+
+    /// Whether some lane has room and something due.
+    pub(super) fn claim_is_due(&self) -> bool {
+        let now = self.clock.now();
+        self.lanes.iter().any(|lane| {
+            lane.next_due.is_some_and(|due| due <= now)
+                && lane.window.as_ref().is_some_and(|window| window.wants_more())
+        })
+    }
+
+    /// Leases due dispatches for every lane whose window runs low, and reads their events.
+    pub(super) fn claim(&mut self, turn: &mut Turn, busy: bool) -> rusqlite::Result<()> {
+        let now = self.clock.now();
+        for slot in 0..self.lanes.len() {
+            let Some(lane) = self.lanes.get(slot) else { continue };
+            let Some(window) = &lane.window else { continue };
+            if lane.next_due.is_none_or(|due| due > now) {
+                continue;
+            }
+            // Set before looking, so that a feed that empties the window meanwhile asks again.
+            window.backlog.store(true, Ordering::Release);
+            if !window.wants_more() {
+                continue;
+            }
+            let Some(room) = turn.rooms.get(slot).copied() else {
+                continue;
+            };
+            let most = if busy { CLAIM_WHILE_BUSY } else { WINDOW_LOW }.min(room.dispatches);
+            if most == 0 {
+                continue;
+            }
+            let upstream = lane.upstream;
+            let ids: Vec<i64> = self
+                .conn
+                .prepare_cached(include_str!("due.sql"))?
+                .query_map(params![upstream, now.as_millis(), to_i64(most)], |row| row.get(0))?
+                .collect::<Result<_, _>>()?;
+            let found = ids.len();
+            let mut taken = 0;
+            let mut bytes = room.bytes;
+            for id in ids {
+                if bytes == 0 {
+                    break;
+                }
+                let weight = self.lease_one(turn, slot, DispatchId(id))?;
+                bytes = bytes.saturating_sub(weight);
+                taken += 1;
+            }
+            if let Some(room) = turn.rooms.get_mut(slot) {
+                room.dispatches = room.dispatches.saturating_sub(taken);
+                room.bytes = bytes;
+            }
+            if taken == found && found < most {
+                let next: Option<i64> = self
+                    .conn
+                    .prepare_cached(include_str!("next_due.sql"))?
+                    .query_row([upstream], |row| row.get(0))
+                    .optional()?;
+                if let Some(lane) = self.lanes.get_mut(slot) {
+                    lane.next_due = next.map(Timestamp::from_millis);
+                    let more = lane.next_due.is_some_and(|due| due <= now);
+                    if let Some(window) = &lane.window {
+                        window.backlog.store(more, Ordering::Release);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Leases one pending dispatch; returns the memory it takes.
+    fn lease_one(&mut self, turn: &mut Turn, slot: usize, id: DispatchId) -> rusqlite::Result<usize> {
+        turn.dirty = true;
+        let event = match load_event(&self.conn, id.position(), |source| {
+            self.source_names.get(&source).cloned()
+        })? {
+            Some(event) => Arc::new(event),
+            None => {
+                // A damaged row must not stop the lane, nor vanish: it is kept as dead, and said loudly.
+                tracing::error!(
+                    position = id.position(),
+                    "a stored event cannot be read; its dispatch is dead"
+                );
+                self.conn
+                    .prepare_cached(include_str!("end_dispatch.sql"))?
+                    .execute(params![id, super::state_number(DispatchState::Dead)])?;
+                turn.moves.push(Move {
+                    lane: slot,
+                    from: Some(DispatchState::Pending),
+                    to: Some(DispatchState::Dead),
+                });
+                return Ok(0);
+            }
+        };
+        let token = LeaseToken::new(rand::random());
+        let granted = self
+            .conn
+            .prepare_cached(include_str!("lease.sql"))?
+            .query_row(params![id, token.get()], |row| {
+                Ok((
+                    row.get::<_, u32>(0)?,
+                    row.get::<_, u32>(1)?,
+                    row.get::<_, bool>(2)?,
+                    row.get::<_, i64>(3)?,
+                    row.get::<_, u64>(4)?,
+                ))
+            })
+            .optional()?;
+        let Some((attempt, on_clock, replay, started_at, stopped_before)) = granted else {
+            return Ok(0);
+        };
+        let weight = weight_of(&event);
+        turn.moves.push(Move {
+            lane: slot,
+            from: Some(DispatchState::Pending),
+            to: Some(DispatchState::Leased),
+        });
+        turn.grants.push(Grant {
+            lane: slot,
+            event,
+            token,
+            attempt,
+            attempts_on_clock: on_clock.saturating_add(1),
+            replay,
+            clock_started_at: Timestamp::from_millis(started_at),
+            clock_stopped_before: std::time::Duration::from_millis(stopped_before),
+        });
+        Ok(weight)
+    }
+
+    /// Puts granted dispatches into their lanes' windows.
+    pub(super) fn hand_out(&self, grants: Vec<Grant>) {
+        let mut by_lane: Vec<Vec<LeasedDispatch>> = self.lanes.iter().map(|_lane| Vec::new()).collect();
+        for grant in grants {
+            let (Some(lane), Some(ready)) = (self.lanes.get(grant.lane), by_lane.get_mut(grant.lane)) else {
+                continue;
+            };
+            let lease = LeaseRef {
+                dispatch: DispatchId::new(grant.event.id.position().get(), lane.upstream),
+                token: grant.token,
+            };
+            let shared = Arc::clone(&self.shared);
+            ready.push(LeasedDispatch {
+                event: grant.event,
+                upstream: lane.name.clone(),
+                attempt: grant.attempt,
+                replay: grant.replay,
+                clock_started_at: grant.clock_started_at,
+                clock_stopped_before: grant.clock_stopped_before,
+                attempts_on_clock: grant.attempts_on_clock,
+                token: grant.token,
+                give_back: Some(GiveBack(Box::new(move || shared.inbox.give_back(lease)))),
+            });
+        }
+        for (lane, ready) in self.lanes.iter().zip(by_lane) {
+            if let Some(window) = &lane.window {
+                window.push(ready);
+            }
+        }
+    }
+}
+
+/// The notice of a dispatch that died.
+fn died(
+    conn: &rusqlite::Connection,
+    id: DispatchId,
+    source_name: impl Fn(u32) -> Option<SourceName>,
+) -> rusqlite::Result<Option<Notice>> {
+    let found = conn
+        .prepare_cached(include_str!("event_key.sql"))?
+        .query_row([id.position()], |row| {
+            let key = DedupeKey::from_parts(row.get(3)?, key_kind(row.get(2)?));
+            Ok((EventId::from_bytes(row.get(0)?), source_name(row.get(1)?), key))
+        })
+        .optional()?;
+    Ok(found.and_then(|(event, source, key)| {
+        Some(Notice::Died {
+            source: source?,
+            key,
+            event,
+        })
+    }))
+}
+
+/// Reads an event back; `None` where it is missing or damaged.
+pub(super) fn load_event(
+    conn: &rusqlite::Connection,
+    position: i64,
+    source_name: impl Fn(u32) -> Option<SourceName>,
+) -> rusqlite::Result<Option<StoredEvent>> {
+    conn.prepare_cached(include_str!("load_event.sql"))?
+        .query_row([position], |row| {
+            Ok(RawEvent {
+                id: row.get(0)?,
+                source: source_name(row.get(1)?),
+                received_at: row.get(2)?,
+                delivery_id: row.get(3)?,
+                event_type: row.get(4)?,
+                head: row.get(5)?,
+                body: row.get(6)?,
+            })
+        })
+        .optional()
+        .map(|raw| raw.and_then(RawEvent::decode))
+}
+
+/// The columns of an event that are handed to a lane.
+#[derive(Debug)]
+pub(super) struct RawEvent {
+    pub(super) id: [u8; 16],
+    pub(super) source: Option<SourceName>,
+    pub(super) received_at: i64,
+    pub(super) delivery_id: Option<String>,
+    pub(super) event_type: Option<String>,
+    pub(super) head: Vec<u8>,
+    pub(super) body: Vec<u8>,
+}
+
+impl RawEvent {
+    pub(super) fn decode(self) -> Option<StoredEvent> {
+        let head = codec::decode_head(self.head).ok()?;
+        Some(StoredEvent {
+            id: EventId::from_bytes(self.id),
+            source: self.source?,
+            scope: head.scope,
+            secret_label: head.secret_label,
+            delivery_id: self.delivery_id,
+            event_type: self.event_type,
+            verified: head.verified,
+            received_at: Timestamp::from_millis(self.received_at),
+            method: head.method,
+            target: head.target,
+            authority: head.authority,
+            client: head.client,
+            headers: head.headers,
+            body: Bytes::from(self.body),
+        })
+    }
+}
+
+/// The number that an outcome has in the database.
+pub(super) fn outcome_number(outcome: &Outcome) -> i64 {
+    match outcome {
+        Outcome::Delivered { .. } => 0,
+        Outcome::Refused { .. } => 1,
+        Outcome::NotSent { .. } => 2,
+        Outcome::Unknown { .. } => 3,
+    }
+}
+
+/// Reads the `key_kind` column.
+pub(super) fn key_kind(number: i64) -> KeyKind {
+    if number == 1 { KeyKind::Digest } else { KeyKind::Rule }
+}

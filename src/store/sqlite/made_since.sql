@@ -1,0 +1,1 @@
+SELECT upstream, count(*) FROM dispatch WHERE id >= ?1 GROUP BY upstream

@@ -1,0 +1,1 @@
+DELETE FROM attempt WHERE dispatch >= ?1 AND dispatch < ?2

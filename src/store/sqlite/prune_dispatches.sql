@@ -1,0 +1,1 @@
+DELETE FROM dispatch WHERE id >= ?1 AND id < ?2

@@ -1,0 +1,1 @@
+UPDATE meta SET tally_position = ?1 WHERE id = 1

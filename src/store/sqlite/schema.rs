@@ -1,0 +1,212 @@
+//! Opening the database: one process, private files, durable commits, a schema we know.
+//!
+//! Promises kept here: P1 (`synchronous = FULL` is read back, so a build or a pragma typo cannot lower it), one process
+//! per store (a lock on its own file, held while the store is open), a schema written by a newer version is refused
+//! with the files untouched, damage is loud.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::Read;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, FileControl, OpenFlags};
+
+use crate::store::OpenError;
+
+/// "hslc": marks the file as ours.
+const APPLICATION_ID: i32 = 0x6873_6c63;
+/// The newest schema this version knows; also the number of [`MIGRATIONS`].
+const SCHEMA_VERSION: i32 = 1;
+const MIGRATIONS: [&str; 1] = [include_str!("schema_1.sql")];
+
+/// Pages of 8 KiB: measured best for rows of 1 to 2 KiB (four or five a page, no overflow page up to 8 KiB).
+pub(super) const PAGE_SIZE: u32 = 8192;
+
+/// Where the files are.
+#[derive(Clone, Debug)]
+pub(super) struct Files {
+    pub(super) directory: PathBuf,
+    pub(super) database: PathBuf,
+    pub(super) wal: PathBuf,
+    pub(super) reserve: PathBuf,
+}
+
+impl Files {
+    pub(super) fn new(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            database: directory.join("hooksluice.db"),
+            wal: directory.join("hooksluice.db-wal"),
+            reserve: directory.join("reserve"),
+        }
+    }
+}
+
+/// The process's right to the store: released when dropped.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: File,
+}
+
+/// Creates the directory where it is missing and takes the lock.
+pub(super) fn lock(files: &Files) -> Result<Lock, OpenError> {
+    let directory = &files.directory;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .map_err(|error| OpenError::io(directory, error))?;
+    let path = directory.join("lock");
+    let file = private(&path).map_err(|error| OpenError::io(&path, error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Lock { _file: file }),
+        Err(TryLockError::WouldBlock) => Err(OpenError::Locked {
+            path: directory.clone(),
+        }),
+        Err(TryLockError::Error(error)) => Err(OpenError::io(&path, error)),
+    }
+}
+
+/// Opens the writer's connection, creating or migrating the schema. `wal_bytes`: see [`lay_out_wal`].
+pub(super) fn open_writer(files: &Files, wal_bytes: u64) -> Result<Connection, OpenError> {
+    refuse_unknown(&files.database)?;
+    private(&files.database).map_err(|error| OpenError::io(&files.database, error))?;
+    lay_out_wal(&files.wal, wal_bytes).map_err(|error| OpenError::io(&files.wal, error))?;
+    let mut conn = connect(&files.database, OpenFlags::SQLITE_OPEN_READ_WRITE, 16 << 10)?;
+    conn.pragma_update(None, "page_size", PAGE_SIZE)?;
+    let mode: String = conn.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
+    if mode != "wal" {
+        return Err(OpenError::Unsuitable(format!(
+            "its file system does not allow a write-ahead log (journal mode is {mode})"
+        )));
+    }
+    conn.pragma_update(None, "synchronous", "FULL")?;
+    let synchronous: i64 = conn.pragma_query_value(None, "synchronous", |row| row.get(0))?;
+    if synchronous != 2 {
+        return Err(OpenError::Unsuitable(format!(
+            "commits would not be synced (synchronous is {synchronous})"
+        )));
+    }
+    conn.pragma_update(None, "journal_size_limit", i64::try_from(wal_bytes).unwrap_or(i64::MAX))?;
+    migrate(&mut conn)?;
+    sync_directory(&files.directory).map_err(|error| OpenError::io(&files.directory, error))?;
+    Ok(conn)
+}
+
+/// A further connection to a store that [`open_writer`] has opened, for checkpoints.
+pub(super) fn open_checkpointer(files: &Files) -> Result<Connection, rusqlite::Error> {
+    let conn = connect(&files.database, OpenFlags::SQLITE_OPEN_READ_WRITE, 256)?;
+    conn.pragma_update(None, "synchronous", "FULL")?;
+    Ok(conn)
+}
+
+/// A further connection that cannot write.
+pub(super) fn open_reader(files: &Files) -> Result<Connection, rusqlite::Error> {
+    connect(&files.database, OpenFlags::SQLITE_OPEN_READ_ONLY, 2 << 10)
+}
+
+fn connect(path: &Path, access: OpenFlags, cache_kib: i64) -> Result<Connection, rusqlite::Error> {
+    let conn = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    conn.set_prepared_statement_cache_capacity(64);
+    // Another connection of ours holds a lock for as long as a page copy takes, never longer.
+    conn.busy_timeout(std::time::Duration::from_secs(5))?;
+    conn.pragma_update(None, "cache_size", -cache_kib)?;
+    conn.pragma_update(None, "trusted_schema", "OFF")?;
+    // Checkpoints run where they delay nobody; see checkpoint.rs.
+    conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+    let mut keep = 1;
+    conn.file_control(None::<&str>, FileControl::PersistWal(&mut keep))?;
+    Ok(conn)
+}
+
+/// Looks at the header's bytes without SQLite, since SQLite's own opening may already write.
+fn refuse_unknown(path: &Path) -> Result<(), OpenError> {
+    let mut header = [0; 100];
+    match File::open(path).and_then(|mut file| file.read_exact(&mut header)) {
+        Ok(()) => {}
+        // Missing, or cut off before the first page was complete: SQLite starts it anew.
+        Err(error)
+            if matches!(
+                error.kind(),
+                std::io::ErrorKind::NotFound | std::io::ErrorKind::UnexpectedEof
+            ) =>
+        {
+            return Ok(());
+        }
+        Err(error) => return Err(OpenError::io(path, error)),
+    }
+    if !header.starts_with(b"SQLite format 3\0") {
+        return Err(OpenError::NotOurs { path: path.to_owned() });
+    }
+    let number = |at: usize| {
+        let bytes = header.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, i32::from_be_bytes)
+    };
+    let (version, application) = (number(60), number(68));
+    if application != APPLICATION_ID && (application, version) != (0, 0) {
+        return Err(OpenError::NotOurs { path: path.to_owned() });
+    }
+    if version > SCHEMA_VERSION {
+        return Err(OpenError::Newer {
+            path: path.to_owned(),
+            found: version,
+            known: SCHEMA_VERSION,
+        });
+    }
+    Ok(())
+}
+
+fn migrate(conn: &mut Connection) -> Result<(), OpenError> {
+    let version: i32 = conn.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let start = usize::try_from(version).unwrap_or(0);
+    for (step, sql) in MIGRATIONS.iter().enumerate().skip(start) {
+        let tx = conn.transaction()?;
+        tx.execute_batch(sql)?;
+        tx.pragma_update(None, "application_id", APPLICATION_ID)?;
+        tx.pragma_update(
+            None,
+            "user_version",
+            i32::try_from(step).unwrap_or(i32::MAX).saturating_add(1),
+        )?;
+        tx.commit()?;
+    }
+    if start < MIGRATIONS.len() {
+        // So that the version stands in the header itself, where the next opening looks first.
+        conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_row| Ok(()))?;
+    }
+    Ok(())
+}
+
+/// Writes the log's whole length once, as zeros, before SQLite sees it (it takes a log without a valid header for an
+/// empty one). From then on the log is rewritten in place, so that a commit's sync has no file growth to record:
+/// measured 0.23 ms in place against 3.2 ms growing (ext4).
+fn lay_out_wal(path: &Path, bytes: u64) -> std::io::Result<()> {
+    let file = private(path)?;
+    if file.metadata()?.len() > 0 {
+        return Ok(());
+    }
+    let zeros = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < bytes {
+        let len = usize::try_from(bytes - at).unwrap_or(zeros.len()).min(zeros.len());
+        let Some(part) = zeros.get(..len) else { break };
+        file.write_all_at(part, at)?;
+        at = at.saturating_add(u64::try_from(len).unwrap_or(u64::MAX));
+    }
+    file.sync_all()
+}
+
+/// Opens for reading and writing, creating with mode 0600.
+pub(super) fn private(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+}
+
+fn sync_directory(path: &Path) -> std::io::Result<()> {
+    File::open(path)?.sync_all()
+}

@@ -1,0 +1,1 @@
+INSERT INTO key_extra (partition, entry) VALUES (?1, ?2)

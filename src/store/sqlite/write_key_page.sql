@@ -1,0 +1,1 @@
+INSERT OR REPLACE INTO key_page (id, entries) VALUES (?1, ?2)

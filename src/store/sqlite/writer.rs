@@ -1,0 +1,859 @@
+//! The writer thread: takes all that waits, makes one transaction of it, commits, answers.
+//!
+//! A turn either commits whole, and then its effects become visible (receipts, notices, windows, counts), or it is rolled
+//! back whole, and then the memory is as before: effects wait in [`Turn`] until the commit has returned.
+//!
+//! **Sharing the thread.** Appends that wait always go into the next transaction. While they do, admission gets a share
+//! that grows with the unadmitted tail, so a burst is answered at append speed and the tail stays below its bound; when
+//! none waits, admission has the thread. Work that nobody waits for lingers a moment for appends, to share their sync.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, params};
+use tokio::sync::{oneshot, watch};
+
+use super::checkpoint::{Helper, Wal};
+use super::disk::Reserve;
+use super::inbox::{Append, Inbox, LeaseRef, Order, Patience, Settle, Work};
+use super::keys::Keys;
+use super::lease::Grant;
+use super::retention::{Retention, TimeTrust};
+use super::schema::{Files, Lock};
+use super::window::{Room, Window};
+use super::{LaneStatus, Shared, States, Status, Tuning, describe, position, recover, schema, to_i64};
+use crate::id::{EventId, SourceName, UpstreamName};
+use crate::key::DedupeKey;
+use crate::store::codec;
+use crate::store::model::{
+    AppendError, BodyMark, DispatchState, LaneRecord, LeasedDispatch, Notice, Receipt, Settled, StoredEvent,
+};
+use crate::store::settings::StoreSettings;
+use crate::store::{OpenError, StoreError};
+use crate::time::Clock;
+
+/// Appends per transaction, at most: bounds what one failed commit refuses and how long a commit takes.
+const BATCH_MAX: usize = 1_024;
+/// Bytes of appends per transaction, about.
+const BATCH_BYTES_MAX: usize = 16 << 20;
+/// Settles per transaction, at most.
+const SETTLES_MAX: usize = 512;
+/// Events admitted per transaction while no append waits.
+const ADMIT_MAX: usize = 512;
+/// How long work that nobody waits for lingers for an append to share a sync with.
+const LINGER: Duration = Duration::from_micros(500);
+/// How long an idle writer sleeps before it looks at its timers.
+const IDLE: Duration = Duration::from_secs(1);
+/// The same while dispatches wait for their time.
+const IDLE_WITH_TIMERS: Duration = Duration::from_millis(100);
+/// Pause after a turn that failed, so that a full disk does not keep a core busy.
+const FAILED_PAUSE: Duration = Duration::from_millis(50);
+/// Positions reserved at a time: one small write per so many events.
+const POSITIONS_RESERVED: i64 = 65_536;
+/// Admitted positions between two saves of the tally, which bounds the recount at opening.
+const TALLY_EVERY: i64 = 16_384;
+/// Remembered routes (sets of upstreams).
+const ROUTES_MAX: usize = 1_024;
+
+/// An appended event that waits for admission.
+#[derive(Clone, Debug)]
+pub(super) struct Appended {
+    pub(super) id: EventId,
+    pub(super) source: u32,
+    pub(super) source_name: SourceName,
+    pub(super) lanes: Arc<[usize]>,
+    pub(super) key: DedupeKey,
+    pub(super) content: Option<[u8; 32]>,
+    pub(super) body_mark: BodyMark,
+    pub(super) received_at: crate::time::Timestamp,
+    /// The event itself, to be handed to a lane at once; `None` where it could not be read.
+    pub(super) event: Option<Arc<StoredEvent>>,
+}
+
+/// Appended events in position order: the first ones in memory, the rest in the store.
+#[derive(Debug)]
+pub(super) struct Tail {
+    pub(super) events: VecDeque<Appended>,
+    pub(super) bytes: usize,
+    /// All that wait, in memory or not.
+    pub(super) count: usize,
+    /// Positions from here on are only in the store.
+    pub(super) loaded_end: i64,
+}
+
+/// One upstream, as the writer sees it.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) upstream: u32,
+    pub(super) name: UpstreamName,
+    /// `None` for an upstream that is not in the configuration.
+    pub(super) window: Option<Arc<Window>>,
+    /// No pending dispatch is due before this; `None` when there is none.
+    pub(super) next_due: Option<crate::time::Timestamp>,
+    pub(super) states: States,
+    pub(super) made: i64,
+    pub(super) pruned: i64,
+    pub(super) record: LaneRecord,
+}
+
+impl Lane {
+    /// Notes that a dispatch is pending and due then. Early is harmless (a claim finds nothing), late is not.
+    pub(super) fn pending_from(&mut self, due: crate::time::Timestamp) {
+        self.next_due = Some(self.next_due.map_or(due, |next| next.min(due)));
+    }
+}
+
+/// A set of upstreams, as configured, made ready once.
+#[derive(Clone, Debug)]
+struct Route {
+    upstreams: Arc<[UpstreamName]>,
+    lanes: Arc<[usize]>,
+    blob: Arc<[u8]>,
+}
+
+/// A change of a dispatch's state: from none when it is made, to none when it is pruned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Move {
+    pub(super) lane: usize,
+    pub(super) from: Option<DispatchState>,
+    pub(super) to: Option<DispatchState>,
+}
+
+/// What a turn will make visible once it is committed.
+#[derive(Default)]
+pub(super) struct Turn {
+    receipts: Vec<(oneshot::Sender<Result<Receipt, AppendError>>, EventId)>,
+    appended: Vec<Appended>,
+    pub(super) admitted: Vec<Appended>,
+    pub(super) notices: Vec<Notice>,
+    pub(super) grants: Vec<Grant>,
+    pub(super) moves: Vec<Move>,
+    pub(super) settled: Vec<(Settle, Settled)>,
+    pub(super) returned: Vec<LeaseRef>,
+    pub(super) revoked: Vec<crate::id::LeaseToken>,
+    replies: Vec<Reply>,
+    pub(super) rooms: Vec<Room>,
+    pub(super) save_tally: bool,
+    pub(super) sealed: bool,
+    pub(super) dropped_partition: Option<u32>,
+    /// Something was written, so that a commit is due.
+    pub(super) dirty: bool,
+}
+
+/// An order's answer, sent once its transaction is durable or gone.
+pub(super) type Reply = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+
+/// See the module.
+pub(super) struct Writer {
+    pub(super) shared: Arc<Shared>,
+    pub(super) conn: Connection,
+    pub(super) settings: StoreSettings,
+    pub(super) tuning: Tuning,
+    pub(super) clock: Clock,
+    notices: Box<dyn FnMut(Notice) + Send>,
+    pub(super) sources: HashMap<SourceName, u32>,
+    pub(super) source_names: HashMap<u32, SourceName>,
+    pub(super) lanes: Vec<Lane>,
+    pub(super) lane_of: HashMap<u32, usize>,
+    routes: Vec<Route>,
+    appends: VecDeque<Append>,
+    pub(super) settles: VecDeque<Settle>,
+    pub(super) give_backs: Vec<LeaseRef>,
+    orders: VecDeque<Order>,
+    pub(super) tail: Tail,
+    pub(super) keys: Keys,
+    pub(super) next_position: i64,
+    reserved_end: i64,
+    tally_position: i64,
+    pub(super) retention: Retention,
+    pub(super) trust: TimeTrust,
+    pub(super) reserve: Reserve,
+    pub(super) helper: Helper,
+    pub(super) wal: Wal,
+    wal_frames: Arc<AtomicU32>,
+    corrupt: bool,
+    closing: bool,
+    /// Released last, after the connection.
+    _lock: Lock,
+}
+
+/// Opens everything and starts the thread.
+pub(super) fn start(
+    files: Files,
+    settings: StoreSettings,
+    upstreams: Vec<UpstreamName>,
+    clock: Clock,
+    notices: Box<dyn FnMut(Notice) + Send>,
+    tuning: Tuning,
+    ended: watch::Sender<bool>,
+) -> Result<Arc<Shared>, OpenError> {
+    let lock = schema::lock(&files)?;
+    let mut conn = schema::open_writer(&files, tuning.wal_bytes)?;
+    let wal_frames = Arc::new(AtomicU32::new(0));
+    let recovered = recover::recover(&mut conn, &upstreams, &clock, &tuning)?;
+    watch_wal(&mut conn, &wal_frames)?;
+    let windows = recovered
+        .lanes
+        .iter()
+        .filter_map(|lane| Some((lane.name.clone(), (lane.upstream, Arc::clone(lane.window.as_ref()?)))))
+        .collect();
+    let shared = Arc::new(Shared {
+        inbox: Inbox::new(),
+        windows,
+        status: Mutex::new(Status {
+            unadmitted_max: u64::try_from(settings.unadmitted).unwrap_or(u64::MAX),
+            ..Status::default()
+        }),
+        revoked: Mutex::default(),
+        revoked_len: 0.into(),
+        disk_spent: false.into(),
+        oldest_open: Mutex::default(),
+        used_bytes: 0.into(),
+        wal_used_bytes: 0.into(),
+        clock_trusted: true.into(),
+    });
+    let helper = Helper::start(&files, &settings, &shared)?;
+    let trust = TimeTrust::new(clock.now(), clock.monotonic(), recovered.newest);
+    let lane_of = recovered
+        .lanes
+        .iter()
+        .enumerate()
+        .map(|(slot, lane)| (lane.upstream, slot))
+        .collect();
+    let mut writer = Writer {
+        shared: Arc::clone(&shared),
+        reserve: Reserve::new(&files),
+        conn,
+        retention: Retention::default(),
+        settings,
+        tuning,
+        clock,
+        notices,
+        source_names: recovered.sources.iter().map(|(name, id)| (*id, name.clone())).collect(),
+        sources: recovered.sources,
+        lanes: recovered.lanes,
+        lane_of,
+        routes: Vec::new(),
+        appends: VecDeque::new(),
+        settles: VecDeque::new(),
+        give_backs: Vec::new(),
+        orders: VecDeque::new(),
+        tail: Tail {
+            events: VecDeque::new(),
+            bytes: 0,
+            count: recovered.unadmitted,
+            loaded_end: recovered.admitted_end,
+        },
+        keys: recovered.keys,
+        next_position: recovered.next_position,
+        reserved_end: recovered.next_position,
+        tally_position: recovered.tally_position,
+        trust,
+        helper,
+        wal: Wal::default(),
+        wal_frames,
+        corrupt: false,
+        closing: false,
+        _lock: lock,
+    };
+    writer.finish_partition_at_open()?;
+    writer.publish_status(0);
+    let spawned = std::thread::Builder::new()
+        .name("store-writer".to_owned())
+        .spawn(move || {
+            let end = EndGuard {
+                shared: Arc::clone(&writer.shared),
+                ended,
+            };
+            writer.run();
+            drop(writer);
+            drop(end);
+        });
+    match spawned {
+        Ok(_thread) => Ok(shared),
+        Err(error) => Err(OpenError::Unsuitable(format!("a thread could not be started: {error}"))),
+    }
+}
+
+/// Lets SQLite say after each commit how many pages the log holds.
+fn watch_wal(conn: &mut Connection, frames: &Arc<AtomicU32>) -> rusqlite::Result<()> {
+    let frames = Arc::clone(frames);
+    conn.wal_hook(Some(move |_wal: &mut rusqlite::hooks::Wal, pages: std::ffi::c_int| {
+        frames.store(u32::try_from(pages).unwrap_or(0), Ordering::Relaxed);
+        Ok(())
+    }))
+}
+
+/// Whatever ends the writer, also a panic: nobody waits for it in vain.
+struct EndGuard {
+    shared: Arc<Shared>,
+    ended: watch::Sender<bool>,
+}
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        self.shared.inbox.close();
+        // Dropping what still waits answers it: the receivers see that the senders are gone.
+        drop(self.shared.inbox.take(Patience::None));
+        for (_number, window) in self.shared.windows.values() {
+            window.close().into_iter().for_each(LeasedDispatch::forget);
+        }
+        if std::thread::panicking() {
+            tracing::error!("the store's writer panicked; nothing is accepted until a restart");
+        }
+        self.ended.send_replace(true);
+    }
+}
+
+impl Writer {
+    fn run(&mut self) {
+        loop {
+            let work = self.shared.inbox.take(self.patience());
+            self.accept(work);
+            if self.closing && self.is_idle() {
+                break;
+            }
+            if !self.turn() {
+                std::thread::sleep(FAILED_PAUSE);
+                if self.closing {
+                    break;
+                }
+            }
+        }
+        self.finish();
+    }
+
+    fn accept(&mut self, work: Work) {
+        self.appends.extend(work.appends);
+        self.settles.extend(work.settles);
+        self.give_backs.extend(work.give_backs);
+        self.orders.extend(work.orders);
+        self.closing |= work.closing;
+    }
+
+    fn is_idle(&self) -> bool {
+        self.appends.is_empty() && self.settles.is_empty() && self.give_backs.is_empty() && self.orders.is_empty()
+    }
+
+    fn patience(&self) -> Patience {
+        let room_for_appends = self.tail.count < self.settings.unadmitted;
+        if self.closing
+            || (!self.appends.is_empty() && room_for_appends)
+            || !self.orders.is_empty()
+            || self.settles.len() > SETTLES_MAX / 8
+            || self.tail.count > ADMIT_MAX / 8
+        {
+            return Patience::None;
+        }
+        if !self.settles.is_empty()
+            || !self.give_backs.is_empty()
+            || self.tail.count > 0
+            || self.claim_is_due()
+            || self.keys.frozen.as_ref().is_some_and(|frozen| frozen.sealed.is_some())
+            || self.retention.is_pruning()
+        {
+            return Patience::Linger(LINGER);
+        }
+        if self.keys.frozen.is_some() || self.lanes.iter().any(|lane| lane.next_due.is_some()) {
+            return Patience::Idle(IDLE_WITH_TIMERS);
+        }
+        Patience::Idle(IDLE)
+    }
+
+    /// One transaction. False when it failed.
+    fn turn(&mut self) -> bool {
+        self.keep_time();
+        if self.corrupt {
+            self.refuse_appends("the database is damaged");
+            return false;
+        }
+        let mut turn = Turn {
+            // A store that failed tries again by itself: the tally is the smallest thing to write.
+            save_tally: self.is_failing(),
+            rooms: self
+                .lanes
+                .iter()
+                .map(|lane| {
+                    lane.window.as_ref().map_or(
+                        Room {
+                            dispatches: 0,
+                            bytes: 0,
+                        },
+                        |window| window.room(),
+                    )
+                })
+                .collect(),
+            ..Turn::default()
+        };
+        match self.write(&mut turn) {
+            Ok(()) => {
+                let dirty = turn.dirty;
+                self.publish(turn);
+                self.after_commit(dirty);
+                true
+            }
+            Err(error) => {
+                self.undo(turn, &error);
+                false
+            }
+        }
+    }
+
+    fn write(&mut self, turn: &mut Turn) -> rusqlite::Result<()> {
+        self.learn_names()?;
+        self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        self.take_orders(turn)?;
+        self.record_settles(turn, SETTLES_MAX)?;
+        self.take_back(turn)?;
+        let batch = self.append_batch();
+        let quota = self.admission_quota(batch);
+        self.admit(turn, quota)?;
+        self.write_appends(turn, batch)?;
+        self.claim(turn, batch > 0)?;
+        self.seal_step(turn, batch > 0)?;
+        self.prune_step(turn, batch)?;
+        if turn.save_tally || self.admitted_end().saturating_sub(self.tally_position) >= TALLY_EVERY {
+            self.write_tally(turn)?;
+        }
+        self.conn.prepare_cached("COMMIT")?.execute([])?;
+        Ok(())
+    }
+
+    /// How many of the waiting appends go into this turn.
+    fn append_batch(&self) -> usize {
+        let room = self.settings.unadmitted.saturating_sub(self.tail.count);
+        let mut bytes = 0_usize;
+        self.appends
+            .iter()
+            .take(BATCH_MAX.min(room))
+            .take_while(|append| {
+                let first = bytes == 0;
+                bytes = bytes.saturating_add(append.bytes());
+                first || bytes <= BATCH_BYTES_MAX
+            })
+            .count()
+    }
+
+    /// How many events may be admitted in a turn that appends `batch`: proportional control on the tail. At a half of
+    /// its bound admission is as fast as appending, so the tail settles there under an endless burst.
+    fn admission_quota(&self, batch: usize) -> usize {
+        if batch == 0 {
+            return ADMIT_MAX;
+        }
+        let bound = self.settings.unadmitted.max(2);
+        (batch.saturating_mul(self.tail.count) / (bound / 2)).min(ADMIT_MAX)
+    }
+
+    fn write_appends(&mut self, turn: &mut Turn, batch: usize) -> rusqlite::Result<()> {
+        if batch == 0 {
+            return Ok(());
+        }
+        let end = self.next_position.saturating_add(to_i64(batch));
+        let mut insert = self.conn.prepare_cached(include_str!("append.sql"))?;
+        if end > self.reserved_end {
+            let reserved_end = end.saturating_add(POSITIONS_RESERVED);
+            self.conn
+                .prepare_cached(include_str!("reserve_positions.sql"))?
+                .execute([reserved_end])?;
+            self.reserved_end = reserved_end;
+        }
+        for append in self.appends.drain(..batch) {
+            let Append {
+                mut event,
+                upstreams,
+                key,
+                content,
+                body_mark,
+                head,
+                random,
+                receipt,
+            } = append;
+            let id = EventId::embedded(event.received_at, position(self.next_position), random);
+            self.next_position += 1;
+            if let Some(event) = Arc::get_mut(&mut event) {
+                event.id = id;
+            }
+            // The receiver answers an error if anything below fails: it stays in the turn from here on.
+            turn.receipts.push((receipt, id));
+            let route = self
+                .routes
+                .iter()
+                .find(|route| Arc::ptr_eq(&route.upstreams, &upstreams));
+            let (Some(route), Some(source)) = (route, self.sources.get(&event.source)) else {
+                return Err(rusqlite::Error::QueryReturnedNoRows);
+            };
+            insert.execute(params![
+                id.position().get(),
+                id.as_bytes(),
+                source,
+                &*route.blob,
+                match key.kind() {
+                    crate::key::KeyKind::Rule => 0,
+                    crate::key::KeyKind::Digest => 1,
+                },
+                key.digest(),
+                content.as_ref().map(<[u8; 32]>::as_slice),
+                body_mark.as_slice(),
+                event.received_at.as_millis(),
+                event.delivery_id.as_deref(),
+                event.event_type.as_deref(),
+                head,
+                &*event.body,
+            ])?;
+            turn.appended.push(Appended {
+                id,
+                source: *source,
+                source_name: event.source.clone(),
+                lanes: Arc::clone(&route.lanes),
+                key,
+                content,
+                body_mark,
+                received_at: event.received_at,
+                event: Some(event),
+            });
+        }
+        turn.dirty = true;
+        Ok(())
+    }
+
+    /// Numbers for names that were never seen, in transactions of their own, so that no rollback takes them back.
+    fn learn_names(&mut self) -> rusqlite::Result<()> {
+        for append in self.appends.iter().take(BATCH_MAX) {
+            if !self.sources.contains_key(&append.event.source) {
+                let id = learn_source(&self.conn, &append.event.source)?;
+                self.sources.insert(append.event.source.clone(), id);
+                self.source_names.insert(id, append.event.source.clone());
+            }
+            if self
+                .routes
+                .iter()
+                .any(|route| Arc::ptr_eq(&route.upstreams, &append.upstreams))
+            {
+                continue;
+            }
+            if self.routes.len() >= ROUTES_MAX.max(BATCH_MAX * 2) {
+                self.routes.clear();
+                return self.learn_names();
+            }
+            let mut lanes = Vec::new();
+            for name in append.upstreams.iter() {
+                let known = self.lanes.iter().position(|lane| lane.name == *name);
+                let slot = match known {
+                    Some(slot) => slot,
+                    None => {
+                        let upstream = recover::learn_upstream(&self.conn, name)?;
+                        let slot = self.lanes.len();
+                        self.lane_of.insert(upstream, slot);
+                        self.lanes.push(Lane {
+                            upstream,
+                            name: name.clone(),
+                            window: None,
+                            next_due: None,
+                            states: States::default(),
+                            made: 0,
+                            pruned: 0,
+                            record: LaneRecord::default(),
+                        });
+                        slot
+                    }
+                };
+                if !lanes.contains(&slot) {
+                    lanes.push(slot);
+                }
+            }
+            let numbers = lanes.iter().filter_map(|slot| Some(self.lanes.get(*slot)?.upstream));
+            self.routes.push(Route {
+                upstreams: Arc::clone(&append.upstreams),
+                blob: codec::encode_upstreams(numbers).into(),
+                lanes: lanes.into(),
+            });
+        }
+        Ok(())
+    }
+
+    fn take_orders(&mut self, turn: &mut Turn) -> rusqlite::Result<()> {
+        // A few a turn: each is small, and replaying many must not hold up accepts.
+        for _ in 0..16 {
+            let Some(order) = self.orders.pop_front() else { break };
+            let reply = self.obey(turn, order)?;
+            turn.replies.push(reply);
+        }
+        Ok(())
+    }
+
+    /// The first position that is not admitted.
+    pub(super) fn admitted_end(&self) -> i64 {
+        match self.tail.events.front() {
+            Some(first) => first.id.position().get(),
+            None => self.tail.loaded_end,
+        }
+    }
+
+    /// Saves the tally as it will be once this turn is committed.
+    fn write_tally(&mut self, turn: &mut Turn) -> rusqlite::Result<()> {
+        let mut save = self.conn.prepare_cached(include_str!("save_tally.sql"))?;
+        for (slot, lane) in self.lanes.iter().enumerate() {
+            let (mut made, mut pruned, mut states) = (lane.made, lane.pruned, lane.states);
+            for step in turn.moves.iter().filter(|step| step.lane == slot) {
+                apply(step, &mut states, &mut made, &mut pruned);
+            }
+            save.execute(params![
+                lane.upstream,
+                made,
+                pruned,
+                states.get(DispatchState::Discarded)
+            ])?;
+        }
+        let end = self.admitted_end();
+        self.conn
+            .prepare_cached(include_str!("save_tally_position.sql"))?
+            .execute([end])?;
+        self.tally_position = end;
+        turn.dirty = true;
+        Ok(())
+    }
+
+    /// The turn is durable: tell everybody. Whoever is told something finds it in the counts; senders come first.
+    fn publish(&mut self, turn: Turn) {
+        self.keys.commit();
+        for step in &turn.moves {
+            if let Some(lane) = self.lanes.get_mut(step.lane) {
+                apply(step, &mut lane.states, &mut lane.made, &mut lane.pruned);
+            }
+        }
+        self.extend_tail(turn.appended);
+        // Admitted events are counted as waiting until their notices are out.
+        self.publish_status(turn.notices.len());
+        for (receipt, id) in turn.receipts {
+            // A sender that hung up does not matter: the event is stored.
+            let _hung_up = receipt.send(Ok(Receipt::stored(id)));
+        }
+        for token in turn.revoked {
+            self.shared.revoke(token);
+        }
+        let told = !turn.notices.is_empty();
+        for notice in turn.notices {
+            (self.notices)(notice);
+        }
+        if told {
+            self.publish_status(0);
+        }
+        self.hand_out(turn.grants);
+        for (settle, settled) in turn.settled {
+            self.shared.forget_revoked(settle.lease.token);
+            // A lane that stopped waiting does not matter either.
+            let _stopped = settle.settled.send(settled);
+        }
+        for reply in turn.replies {
+            reply(Ok(()));
+        }
+        if turn.sealed {
+            self.keys.sealed();
+        }
+        if let Some(number) = turn.dropped_partition {
+            self.keys.dropped(number);
+        }
+    }
+
+    fn extend_tail(&mut self, appended: Vec<Appended>) {
+        for appended in appended {
+            self.tail.count += 1;
+            let bytes = appended
+                .event
+                .as_ref()
+                .map_or(0, |event| super::window::weight_of(event));
+            let fits = self.tail.events.len() < self.tuning.tail_events
+                && self.tail.bytes.saturating_add(bytes) <= self.tuning.tail_bytes;
+            // Once one is left out, all later ones are, so that the order stays.
+            if fits && self.tail.loaded_end == appended.id.position().get() {
+                self.tail.loaded_end += 1;
+                self.tail.bytes += bytes;
+                self.tail.events.push_back(appended);
+            }
+        }
+    }
+
+    /// The turn is gone: the memory goes back to what it was, and those who wait are told.
+    fn undo(&mut self, turn: Turn, error: &rusqlite::Error) {
+        let why = describe(error);
+        if !self.conn.is_autocommit()
+            && let Err(error) = self.conn.execute_batch("ROLLBACK")
+        {
+            tracing::warn!(
+                error = describe(&error),
+                "a failed transaction could not be rolled back"
+            );
+        }
+        let first_failure = self
+            .shared
+            .status(|status| status.failing.replace(why.clone()).is_none());
+        let code = error.sqlite_error_code();
+        if matches!(code, Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)) {
+            self.corrupt = true;
+            tracing::error!(error = why, "the store's database is damaged; nothing is accepted");
+        } else if first_failure {
+            tracing::error!(error = why, "the store could not write; accepting stops until it can");
+        }
+        if code == Some(ErrorCode::DiskFull) {
+            self.reserve.release(&self.shared);
+        }
+        self.keys.rollback();
+        for (receipt, _id) in turn.receipts {
+            let _hung_up = receipt.send(Err(AppendError::Failed(why.clone())));
+        }
+        self.refuse_appends(&why);
+        for appended in turn.admitted.into_iter().rev() {
+            let bytes = appended
+                .event
+                .as_ref()
+                .map_or(0, |event| super::window::weight_of(event));
+            self.tail.bytes += bytes;
+            self.tail.count += 1;
+            self.tail.events.push_front(appended);
+        }
+        for (settle, _settled) in turn.settled.into_iter().rev() {
+            self.settles.push_front(settle);
+        }
+        self.give_backs.extend(turn.returned);
+        for reply in turn.replies {
+            reply(Err(StoreError::Failed(why.clone())));
+        }
+        self.retention.rolled_back();
+        if let Some(frozen) = &mut self.keys.frozen {
+            // Pages are written again from the start: replacing those that are there already.
+            frozen.pages_written = 0;
+        }
+        if self.tail_is_in_memory() {
+            // Positions of the failed turn are skipped, never used twice.
+            self.tail.loaded_end = self.next_position;
+        }
+        // Whatever the turn had reserved or saved is reserved and saved again.
+        self.reserved_end = self.next_position;
+        self.tally_position = i64::MIN;
+        self.publish_status(0);
+    }
+
+    fn refuse_appends(&mut self, why: &str) {
+        for append in self.appends.drain(..) {
+            let _hung_up = append.receipt.send(Err(AppendError::Failed(why.to_owned())));
+        }
+    }
+
+    fn is_failing(&self) -> bool {
+        self.shared.status(|status| status.failing.is_some())
+    }
+
+    pub(super) fn tail_is_in_memory(&self) -> bool {
+        self.tail.count == self.tail.events.len()
+    }
+
+    fn publish_status(&self, untold: usize) {
+        self.shared.status(|status| {
+            status.unadmitted = u64::try_from(self.tail.count.saturating_add(untold)).unwrap_or(u64::MAX);
+            status.lanes.truncate(self.lanes.len());
+            for (slot, lane) in self.lanes.iter().enumerate() {
+                match status.lanes.get_mut(slot) {
+                    Some(shown) => {
+                        shown.states = lane.states;
+                        shown.made = lane.made;
+                        shown.pruned = lane.pruned;
+                        shown.record = lane.record;
+                    }
+                    None => status.lanes.push(LaneStatus {
+                        name: lane.name.clone(),
+                        upstream: lane.upstream,
+                        configured: lane.window.is_some(),
+                        states: lane.states,
+                        made: lane.made,
+                        pruned: lane.pruned,
+                        record: lane.record,
+                    }),
+                }
+            }
+        });
+    }
+
+    fn after_commit(&mut self, dirty: bool) {
+        if dirty && self.shared.status(|status| status.failing.take().is_some()) {
+            tracing::info!("the store can write again");
+        }
+        let frames = self.wal_frames.load(Ordering::Relaxed);
+        self.checkpoint_step(frames);
+        self.freeze_when_full();
+    }
+
+    /// Gives unused leases back and leaves the files in order.
+    fn finish(&mut self) {
+        let mut unused = Vec::new();
+        for lane in &self.lanes {
+            if let Some(window) = &lane.window {
+                for dispatch in window.close() {
+                    unused.push(LeaseRef {
+                        dispatch: super::DispatchId::new(dispatch.event.id.position().get(), lane.upstream),
+                        token: dispatch.token,
+                    });
+                    dispatch.forget();
+                }
+            }
+        }
+        let work = self.shared.inbox.take(Patience::None);
+        self.accept(work);
+        let mut turn = Turn::default();
+        let closed = self.close_transaction(&mut turn, &unused);
+        match closed {
+            Ok(()) => self.publish(turn),
+            Err(error) => tracing::warn!(
+                error = describe(&error),
+                "leases could not be handed back; the next start ends them"
+            ),
+        }
+        self.helper.stop();
+        // The log is kept at its length for the next start; a limit would cut it to nothing when the last connection closes.
+        let kept = self
+            .conn
+            .pragma_update(None, "journal_size_limit", -1)
+            .and_then(|()| self.conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_row| Ok(())));
+        if let Err(error) = kept {
+            tracing::warn!(
+                error = describe(&error),
+                "the log could not be copied into the database at closing"
+            );
+        }
+    }
+
+    fn close_transaction(&mut self, turn: &mut Turn, unused: &[LeaseRef]) -> rusqlite::Result<()> {
+        if self.corrupt {
+            return Ok(());
+        }
+        self.conn.execute_batch("BEGIN IMMEDIATE")?;
+        self.record_settles(turn, usize::MAX)?;
+        self.take_back(turn)?;
+        for lease in unused {
+            self.give_back(turn, *lease, 1)?;
+        }
+        self.write_tally(turn)?;
+        self.conn.execute_batch("COMMIT")
+    }
+}
+
+/// What a move does to an upstream's numbers.
+fn apply(step: &Move, states: &mut States, made: &mut i64, pruned: &mut i64) {
+    match step.from {
+        Some(from) => states.add(from, -1),
+        None => *made += 1,
+    }
+    match step.to {
+        Some(to) => states.add(to, 1),
+        None => *pruned += 1,
+    }
+}
+
+fn learn_source(conn: &Connection, name: &SourceName) -> rusqlite::Result<u32> {
+    conn.query_row(
+        "INSERT INTO source (name) VALUES (?1) ON CONFLICT (name) DO UPDATE SET name = ?1 RETURNING id",
+        [name.as_str()],
+        |row| row.get(0),
+    )
+}
