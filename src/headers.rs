@@ -51,11 +51,24 @@ fn is_own(name: &HeaderName) -> bool {
 /// Headers whose values are credentials or signatures: people see that they were there, not what they held (P5).
 pub fn is_credential(name: &HeaderName) -> bool {
     let name = name.as_str();
-    matches!(name, "authorization" | "cookie" | "set-cookie" | "x-api-key")
-        || name.starts_with("proxy-")
-        || ["token", "secret", "signature", "hmac", "password", "hub-sig"]
-            .iter()
-            .any(|part| name.contains(part))
+    matches!(name, "authorization" | "cookie" | "set-cookie") || name.starts_with("proxy-") || is_credential_name(name)
+}
+
+/// Whether a header or query parameter with this name (lower case) holds a credential or a signature.
+pub fn is_credential_name(name: &str) -> bool {
+    [
+        "token",
+        "secret",
+        "signature",
+        "hmac",
+        "password",
+        "hub-sig",
+        "api-key",
+        "api_key",
+        "apikey",
+    ]
+    .iter()
+    .any(|part| name.contains(part))
 }
 
 /// Why stored header bytes could not be read: the row is damaged.

@@ -48,6 +48,8 @@ pub struct Dispatch {
     /// When the next attempt may start; only while pending.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub due_at: Option<String>,
+    /// A person asked for its next or latest attempts.
+    pub replay: bool,
 }
 
 /// `GET /api/v1/events/{id}`.
@@ -79,7 +81,7 @@ pub struct EventDetail {
     /// The body as text, where it is UTF-8.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub body_text: Option<String>,
-    /// Attempts, oldest first, at most the latest 100 of each dispatch.
+    /// Finished attempts, by upstream, oldest first.
     pub attempts: Vec<Attempt>,
 }
 
@@ -168,8 +170,10 @@ pub struct ReplayMany {
 pub struct Replayed {
     /// Events of this page that matched.
     pub matched: u64,
-    /// Dispatches that are pending again (0 on a dry run).
+    /// Dispatches that are pending again (on a dry run: that would be).
     pub dispatches: u64,
+    /// Dispatches left alone, since an attempt was running or about to.
+    pub busy: u64,
     /// Where to go on; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub next_cursor: Option<String>,
@@ -223,10 +227,10 @@ pub struct StoreStatus {
     pub problem: Option<String>,
     /// Appended events that wait for admission.
     pub unadmitted: u64,
-    /// Bytes of its files.
+    /// Bytes that its live data takes on disk.
     pub bytes: u64,
-    /// Bytes free on its file system.
-    pub free_bytes: u64,
+    /// Bytes of its write-ahead log.
+    pub wal_bytes: u64,
 }
 
 /// One source in a status. Counts are since the start of the process.
@@ -305,4 +309,169 @@ pub struct ErrorDetail {
     pub code: String,
     /// A sentence for people.
     pub message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn some() -> Option<String> {
+        Some("x".to_owned())
+    }
+
+    /// One of each, with everything that may be absent present.
+    fn samples() -> Vec<(&'static str, Value)> {
+        let dispatch = Dispatch {
+            due_at: some(),
+            ..Dispatch::default()
+        };
+        let summary = EventSummary {
+            delivery_id: some(),
+            event_type: some(),
+            dispatches: vec![dispatch.clone()],
+            ..EventSummary::default()
+        };
+        let attempt = Attempt {
+            status: Some(200),
+            cause: some(),
+            excerpt: "x".to_owned(),
+            ..Attempt::default()
+        };
+        let filter = Filter {
+            source: some(),
+            event_type: some(),
+            delivery_id: some(),
+            state: some(),
+            upstream: some(),
+            from: some(),
+            to: some(),
+            limit: Some(1),
+            cursor: some(),
+        };
+        vec![
+            ("Dispatch", json!(dispatch)),
+            ("EventSummary", json!(summary)),
+            ("Attempt", json!(attempt)),
+            ("Filter", json!(filter)),
+            (
+                "EventPage",
+                json!(EventPage {
+                    events: vec![],
+                    next_cursor: some(),
+                }),
+            ),
+            (
+                "EventDetail",
+                json!(EventDetail {
+                    scope: some(),
+                    secret_label: some(),
+                    authority: some(),
+                    body_text: some(),
+                    ..EventDetail::default()
+                }),
+            ),
+            ("Replay", json!(Replay { to: some() })),
+            (
+                "ReplayMany",
+                json!(ReplayMany {
+                    to: some(),
+                    ..ReplayMany::default()
+                }),
+            ),
+            (
+                "Replayed",
+                json!(Replayed {
+                    next_cursor: some(),
+                    ..Replayed::default()
+                }),
+            ),
+            ("Discard", json!(Discard { upstream: some() })),
+            ("Discarded", json!(Discarded::default())),
+            (
+                "Status",
+                json!(Status {
+                    not_ready: some(),
+                    ..Status::default()
+                }),
+            ),
+            (
+                "StoreStatus",
+                json!(StoreStatus {
+                    problem: some(),
+                    ..StoreStatus::default()
+                }),
+            ),
+            ("SourceStatus", json!(SourceStatus::default())),
+            (
+                "SecretStatus",
+                json!(SecretStatus {
+                    last_used_at: some(),
+                    ..SecretStatus::default()
+                }),
+            ),
+            (
+                "UpstreamStatus",
+                json!(UpstreamStatus {
+                    oldest_pending_seconds: Some(1),
+                    last_progress_at: some(),
+                    ..UpstreamStatus::default()
+                }),
+            ),
+            ("ErrorBody", json!(ErrorBody::default())),
+            ("ErrorDetail", json!(ErrorDetail::default())),
+        ]
+    }
+
+    fn keys(value: &Value) -> BTreeSet<String> {
+        value
+            .as_object()
+            .into_iter()
+            .flat_map(|object| object.keys().cloned())
+            .collect()
+    }
+
+    #[test]
+    fn the_openapi_document_describes_every_field_and_no_other() {
+        let document: Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
+        let schemas = &document["components"]["schemas"];
+        let samples = samples();
+        let named: BTreeSet<String> = samples.iter().map(|(name, _)| (*name).to_owned()).collect();
+        assert_eq!(keys(schemas), named);
+        for (name, sample) in samples {
+            assert_eq!(keys(&schemas[name]["properties"]), keys(&sample), "{name}");
+        }
+        let parameters = document["paths"]["/api/v1/events"]["get"]["parameters"]
+            .as_array()
+            .unwrap();
+        let parameters: BTreeSet<String> = parameters
+            .iter()
+            .map(|p| p["name"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(parameters, keys(&schemas["Filter"]["properties"]));
+    }
+
+    #[test]
+    fn what_the_openapi_document_requires_is_always_there() {
+        let document: Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
+        for (name, least) in [
+            ("EventPage", json!(EventPage::default())),
+            ("EventSummary", json!(EventSummary::default())),
+            ("EventDetail", json!(EventDetail::default())),
+            ("Dispatch", json!(Dispatch::default())),
+            ("Attempt", json!(Attempt::default())),
+            ("Replayed", json!(Replayed::default())),
+            ("Status", json!(Status::default())),
+            ("StoreStatus", json!(StoreStatus::default())),
+            ("SecretStatus", json!(SecretStatus::default())),
+            ("UpstreamStatus", json!(UpstreamStatus::default())),
+        ] {
+            let required = &document["components"]["schemas"][name]["required"];
+            let required: BTreeSet<String> = serde_json::from_value(required.clone()).unwrap();
+            assert_eq!(required, keys(&least), "{name}");
+        }
+    }
 }

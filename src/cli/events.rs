@@ -179,7 +179,7 @@ mod tests {
                 upstream: "app".into(),
                 state: "dead".into(),
                 attempts: 3,
-                due_at: None,
+                ..Dispatch::default()
             }],
             ..EventSummary::default()
         }]);

@@ -14,7 +14,6 @@ use super::metrics::{
 };
 use crate::store::model::DispatchState;
 use crate::time::Timestamp;
-use crate::verify::Reason;
 
 /// The `Content-Type` of [`text`].
 pub const CONTENT_TYPE: &str = prometheus_text::CONTENT_TYPE;
@@ -65,12 +64,9 @@ fn print_sources(out: &mut Printer<'_, '_>, sources: &[(&str, &SourceMetrics)]) 
         "rejections",
         "Refused requests, by reason",
         sources.iter().flat_map(|(name, source)| {
-            Reason::ALL.map(|reason| {
-                (
-                    [("source", *name), ("reason", reason.as_str())],
-                    source.rejections(reason),
-                )
-            })
+            source
+                .rejections_by_word()
+                .map(|(reason, count)| ([("source", *name), ("reason", reason)], count))
         }),
     )?;
     out.counters(
@@ -220,11 +216,15 @@ fn print_store(out: &mut Printer<'_, '_>, store: &StoreMetrics) -> fmt::Result {
             "Appended events that wait for admission",
             &store.unadmitted,
         ),
-        ("store_bytes", "Bytes of the store's files", &store.bytes),
         (
-            "store_free_bytes",
-            "Bytes free on the store's file system",
-            &store.free_bytes,
+            "store_bytes",
+            "Bytes that the store's live data takes on disk",
+            &store.bytes,
+        ),
+        (
+            "store_wal_bytes",
+            "Bytes of the store's write-ahead log",
+            &store.wal_bytes,
         ),
         ("store_writable", "1 while the store takes events", &store.writable),
     ] {
@@ -369,6 +369,7 @@ mod tests {
     use super::*;
     use crate::id::{SourceName, UpstreamName};
     use crate::store::model::Outcome;
+    use crate::verify::Reason;
 
     fn sample() -> String {
         let metrics = Metrics::new();

@@ -326,6 +326,13 @@ impl SourceMetrics {
         self.rejections.get(reason as usize).map_or(0, Counter::get)
     }
 
+    /// Refusals by the word of their reason; every reason is there.
+    pub fn rejections_by_word(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Reason::ALL
+            .into_iter()
+            .map(|reason| (reason.as_str(), self.rejections(reason)))
+    }
+
     /// Failures for this cause.
     pub fn failures(&self, failure: Failure) -> u64 {
         self.failures.get(failure as usize).map_or(0, Counter::get)
@@ -478,10 +485,10 @@ pub struct StoreMetrics {
     pub commit: Arc<Histogram>,
     /// Appended events that wait for admission; filled at each scrape.
     pub unadmitted: Gauge,
-    /// Bytes of the store's files; filled at each scrape.
+    /// Bytes that the store's live data takes on disk; filled at each scrape.
     pub bytes: Gauge,
-    /// Bytes free on the store's file system; filled at each scrape.
-    pub free_bytes: Gauge,
+    /// Bytes of the store's write-ahead log; filled at each scrape.
+    pub wal_bytes: Gauge,
     /// 1 while the store takes events.
     pub writable: Gauge,
 }

@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::filter::FilterArgs;
-use crate::admin::dto::{Filter, Replay, ReplayMany, Replayed};
+use crate::admin::dto::{EventDetail, Filter, Replay, ReplayMany, Replayed};
 use crate::cli::client::{AdminArgs, AdminClient, escaped};
 use crate::cli::{output, usage_error};
 use crate::reader::{self, Rate};
@@ -53,6 +53,7 @@ struct Report {
     dry_run: bool,
     events: u64,
     dispatches: u64,
+    busy: u64,
 }
 
 pub(super) async fn run(args: ReplayArgs) -> anyhow::Result<ExitCode> {
@@ -60,12 +61,16 @@ pub(super) async fn run(args: ReplayArgs) -> anyhow::Result<ExitCode> {
     let mut filter = args.filter.into_filter();
     let report = match &args.id {
         Some(id) if args.dry_run => {
-            let _exists: crate::admin::dto::EventDetail =
-                client.get(&format!("/api/v1/events/{}", escaped(id))).await?;
+            let event: EventDetail = client.get(&format!("/api/v1/events/{}", escaped(id))).await?;
+            let dispatches = match &args.to {
+                Some(_) => 1,
+                None => u64::try_from(event.summary.dispatches.len())?,
+            };
             Report {
                 dry_run: true,
                 events: 1,
-                dispatches: 0,
+                dispatches,
+                busy: 0,
             }
         }
         Some(id) => {
@@ -75,6 +80,7 @@ pub(super) async fn run(args: ReplayArgs) -> anyhow::Result<ExitCode> {
                 dry_run: false,
                 events: 1,
                 dispatches: replayed.dispatches,
+                busy: replayed.busy,
             }
         }
         None if filter == Filter::default() && !args.all => {
@@ -93,13 +99,20 @@ pub(super) async fn run(args: ReplayArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         output::print_json(&report)?;
     } else if report.dry_run {
-        let events = output::count(report.events, "event", "events");
-        output::print(&format!("{events} would be replayed\n"))?;
-    } else {
         output::print(&format!(
-            "{} of {} pending again\n",
+            "{} of {} would be pending again\n",
             output::count(report.dispatches, "dispatch", "dispatches"),
             output::count(report.events, "event", "events"),
+        ))?;
+    } else {
+        output::print(&format!(
+            "{} of {} pending again{}\n",
+            output::count(report.dispatches, "dispatch", "dispatches"),
+            output::count(report.events, "event", "events"),
+            match report.busy {
+                0 => String::new(),
+                busy => format!(", {busy} left alone since an attempt is running"),
+            }
         ))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -116,6 +129,7 @@ async fn many(
         dry_run: true,
         events: 0,
         dispatches: 0,
+        busy: 0,
     };
     let mut asked = ReplayMany {
         filter: Filter {
@@ -129,6 +143,7 @@ async fn many(
     loop {
         let page: Replayed = client.post("/api/v1/events/replay", &asked).await?;
         counted.events += page.matched;
+        counted.dispatches += page.dispatches;
         spinner.inc(page.matched);
         asked.filter.cursor = page.next_cursor;
         if asked.filter.cursor.is_none() {
@@ -144,6 +159,7 @@ async fn many(
         dry_run: false,
         events: 0,
         dispatches: 0,
+        busy: 0,
     };
     let mut asked = ReplayMany {
         filter,
@@ -158,6 +174,7 @@ async fn many(
         let page: Replayed = client.post("/api/v1/events/replay", &asked).await?;
         done.events += page.matched;
         done.dispatches += page.dispatches;
+        done.busy += page.busy;
         bar.inc(page.matched);
         asked.filter.cursor = page.next_cursor;
         if asked.filter.cursor.is_none() {

@@ -1,0 +1,130 @@
+//! `GET /api/v1/status`, and the numbers of the store for metrics.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+
+use super::Admin;
+use super::dto::{SecretStatus, SourceStatus, Status, StoreStatus, UpstreamStatus};
+use super::error::ApiError;
+use crate::store::model::DispatchState;
+use crate::store::{Counts, UpstreamCounts};
+use crate::telemetry::metrics::{RequestOutcome, SourceMetrics, UpstreamMetrics};
+use crate::time::Timestamp;
+
+pub(super) async fn status(State(admin): State<Arc<Admin>>) -> Result<Json<Status>, ApiError> {
+    let counts = refresh(&admin).await?;
+    let now = admin.clock.now();
+    let not_ready = admin.not_ready();
+    let problem = admin.store.is_writable().err().map(|error| error.to_string());
+    Ok(Json(Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        now: now.to_string(),
+        uptime_seconds: admin.clock.monotonic().since(admin.started).as_secs(),
+        ready: not_ready.is_none(),
+        not_ready,
+        store: StoreStatus {
+            writable: problem.is_none(),
+            problem,
+            unadmitted: counts.unadmitted,
+            bytes: counts.used_bytes,
+            wal_bytes: counts.wal_bytes,
+        },
+        sources: admin
+            .metrics
+            .sources()
+            .iter()
+            .map(|(name, metrics)| source(name.as_str(), metrics))
+            .collect(),
+        upstreams: admin
+            .metrics
+            .upstreams()
+            .iter()
+            .map(|(name, metrics)| {
+                let none = UpstreamCounts::default();
+                upstream(name.as_str(), counts.upstreams.get(name).unwrap_or(&none), metrics, now)
+            })
+            .collect(),
+    }))
+}
+
+/// Asks the store for its numbers, and leaves them in the metrics.
+pub(super) async fn refresh(admin: &Admin) -> Result<Counts, ApiError> {
+    let writable = admin.store.is_writable().is_ok();
+    admin.metrics.store().writable.set(i64::from(writable));
+    let counts = admin.store.counts().await?;
+    let now = admin.clock.now();
+    let store = admin.metrics.store();
+    store.unadmitted.set(signed(counts.unadmitted));
+    store.bytes.set(signed(counts.used_bytes));
+    store.wal_bytes.set(signed(counts.wal_bytes));
+    // Those of the configuration exist from the start; those that left it as long as they have dispatches.
+    for name in admin.upstreams.iter().chain(counts.upstreams.keys()) {
+        let none = UpstreamCounts::default();
+        let counted = counts.upstreams.get(name).unwrap_or(&none);
+        let metrics = admin.metrics.upstream(name);
+        for state in DispatchState::ALL {
+            metrics.set_dispatches(state, in_state(counted, state));
+        }
+        metrics.made.set(signed(counted.made));
+        metrics.pruned.set(signed(counted.pruned));
+        let oldest = counted.oldest_pending.map_or(0, |oldest| millis_since(now, oldest));
+        metrics.oldest_pending.set(oldest);
+    }
+    Ok(counts)
+}
+
+fn source(name: &str, metrics: &SourceMetrics) -> SourceStatus {
+    SourceStatus {
+        name: name.to_owned(),
+        accepted: metrics.requests(RequestOutcome::Accepted),
+        duplicates: metrics.duplicates(),
+        conflicts: metrics.conflicts(),
+        rejected: metrics.requests(RequestOutcome::Rejected),
+        rejections: metrics
+            .rejections_by_word()
+            .filter(|(_, count)| *count > 0)
+            .map(|(reason, count)| (reason.to_owned(), count))
+            .collect(),
+        failed: metrics.requests(RequestOutcome::Failed),
+        secrets: metrics
+            .secrets()
+            .iter()
+            .map(|secret| SecretStatus {
+                label: secret.label.clone(),
+                last_used_at: secret.last_used().map(|at| at.to_string()),
+            })
+            .collect(),
+    }
+}
+
+fn upstream(name: &str, counts: &UpstreamCounts, metrics: &UpstreamMetrics, now: Timestamp) -> UpstreamStatus {
+    let progress = metrics.last_progress.get();
+    UpstreamStatus {
+        name: name.to_owned(),
+        pending: in_state(counts, DispatchState::Pending),
+        leased: in_state(counts, DispatchState::Leased),
+        delivered: in_state(counts, DispatchState::Delivered),
+        dead: in_state(counts, DispatchState::Dead),
+        discarded: in_state(counts, DispatchState::Discarded),
+        held: in_state(counts, DispatchState::Held),
+        oldest_pending_seconds: counts.oldest_pending.map(|oldest| now.since(oldest).as_secs()),
+        in_flight: u64::try_from(metrics.in_flight.get()).unwrap_or(0),
+        paused: metrics.paused.get() != 0,
+        breaker_open: metrics.breaker_open.get() != 0,
+        last_progress_at: (progress > 0).then(|| Timestamp::from_secs(progress).to_string()),
+    }
+}
+
+fn in_state(counts: &UpstreamCounts, state: DispatchState) -> u64 {
+    counts.states.get(&state).copied().unwrap_or(0)
+}
+
+fn millis_since(now: Timestamp, earlier: Timestamp) -> i64 {
+    i64::try_from(now.since(earlier).as_millis()).unwrap_or(i64::MAX)
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
