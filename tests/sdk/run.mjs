@@ -7,9 +7,11 @@
 
 import { strict as assert } from "node:assert";
 import { Agent, request as httpRequest } from "node:http";
+import { resolve as absolute } from "node:path";
 import { parseArgs } from "node:util";
 
 import { lines, startApp } from "./app.mjs";
+import { judge, signAnew } from "./commands.mjs";
 import { startHooksluice } from "./hooksluice.mjs";
 import { compose, now, providers, sdkAccepts } from "./providers.mjs";
 
@@ -91,6 +93,35 @@ async function sdkAlone(provider) {
       assert.equal(await sdkAccepts(provider, foreign), false, "another secret");
     });
   }
+}
+
+/** The commands that need no server, in both directions. */
+async function commands(binary, provider) {
+  const { source } = provider;
+  const indices = [...provider.cases("id", now()).keys()];
+  await check(`${source}: \`hooksluice verify\` says of each request what the SDK says`, async () => {
+    const messages = [];
+    for (const index of indices) {
+      const own = await compose(provider, index);
+      messages.push(own, changed(own), await compose(provider, index, { secret: provider.otherSecret }));
+      if (provider.signRolled) messages.push(await compose(provider, index, { rolled: true }));
+      if (provider.stale) messages.push(await compose(provider, index, { at: now() - provider.stale }));
+    }
+    const judgements = judge(binary, provider, messages);
+    assert.equal(judgements.length, messages.length);
+    for (const [at, sent] of messages.entries()) {
+      const expected = (await sdkAccepts(provider, sent)) ? "accept" : "reject";
+      assert.equal(judgements[at].verdict, expected, `${at}, ${sent.name}: ${JSON.stringify(judgements[at])}`);
+    }
+  });
+  await check(`${source}: what \`hooksluice sign\` signs, the SDK accepts`, async () => {
+    for (const index of indices) {
+      // Signed with another secret, so that nothing is accepted that was only handed through.
+      const foreign = await compose(provider, index, { secret: provider.otherSecret });
+      const signed = signAnew(binary, provider, foreign);
+      assert.ok(await sdkAccepts(provider, signed), `${foreign.name}: ${JSON.stringify(signed.headers)}`);
+    }
+  });
 }
 
 async function accepted(server, sent) {
@@ -286,5 +317,9 @@ setTimeout(() => {
 }, WHOLE_RUN_MS).unref();
 
 for (const provider of providers) await sdkAlone(provider);
-if (values.hooksluice) await wholeWay(values.hooksluice);
+if (values.hooksluice) {
+  const binary = absolute(values.hooksluice);
+  for (const provider of providers) await commands(binary, provider);
+  await wholeWay(binary);
+}
 finish();
