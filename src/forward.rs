@@ -1,11 +1,139 @@
-//! Forwarding: one lane per upstream leases dispatches, attempts them at the upstream's pace, and settles.
+//! Forwarding: stored events go to their upstreams at the upstreams' own pace.
+//!
+//! # Theory of operation
+//!
+//! Each upstream has a [`lane`](lane::Lane) and one task that takes leased dispatches from the store's feed as the lane
+//! allows. Each attempt is a task: it composes the [`message`], makes one [exchange](attempt::exchange), asks
+//! [`outcome::next`] what becomes of the dispatch, and settles. Everything that decides (lane, breaker, back-off,
+//! give-up, signature policy) is pure; everything that acts (driver, connections, attempt) decides nothing.
+//!
+//! # Promises
+//!
+//! - **P4** The message is the stored one, but for what section 4 of the design names.
+//! - **P7** Lanes share nothing that one could hold up: no permit, no connection, no queue. A slot is taken before a
+//!   dispatch is sent and freed when the upstream has answered or failed to.
+//! - **P8** A dispatch leaves a lane settled, or is given back by whoever drops it.
+//! - **P9** The attempt's number is durable before the lane has the dispatch, and nothing is sent twice under one
+//!   number. An attempt without an answer is `unknown` and is tried again.
 
 pub mod attempt;
 pub mod backoff;
 pub mod breaker;
 pub mod connections;
+mod driver;
 pub mod lane;
 pub mod message;
 pub mod outcome;
 pub mod settings;
 pub mod signature;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::error;
+
+use crate::forward::driver::{Common, Driver};
+use crate::forward::lane::LaneStatus;
+use crate::forward::settings::{SourceSettings, UpstreamSettings};
+use crate::id::{SourceName, UpstreamName};
+use crate::store::{Store, StoreError};
+use crate::telemetry::metrics::Metrics;
+use crate::time::Clock;
+
+/// The running lanes. Cheap to clone; all clones are the same forwarder.
+#[derive(Clone, Debug)]
+pub struct Forwarder {
+    lanes: Arc<BTreeMap<UpstreamName, Arc<Driver>>>,
+    stop: CancellationToken,
+    cut: CancellationToken,
+}
+
+/// Why a lane did not do what a person asked.
+#[derive(Debug, thiserror::Error)]
+pub enum LaneError {
+    /// No such `[upstreams.NAME]`.
+    #[error("there is no upstream {0} in the configuration")]
+    UnknownUpstream(UpstreamName),
+    /// It did, but the store does not remember it: a restart would undo it.
+    #[error("the store could not remember it")]
+    NotRecorded(#[source] StoreError),
+}
+
+impl Forwarder {
+    /// Starts a lane for each upstream. `sources` say where their events go at the upstream, and sign them anew.
+    ///
+    /// The store was opened with the same upstreams. All tasks are `tracker`'s. To end: [`Forwarder::stop_leasing`], wait for the tracker for as long as attempts may
+    /// take, [`Forwarder::cut_off`], wait again.
+    pub fn start(
+        upstreams: Vec<UpstreamSettings>,
+        sources: impl IntoIterator<Item = (SourceName, SourceSettings)>,
+        store: Store,
+        metrics: Metrics,
+        clock: Clock,
+        tracker: TaskTracker,
+    ) -> Self {
+        let common = Arc::new(Common {
+            sources: sources.into_iter().collect(),
+            store,
+            metrics,
+            clock,
+            tracker,
+            stop: CancellationToken::new(),
+            cut: CancellationToken::new(),
+        });
+        let mut lanes = BTreeMap::new();
+        for settings in upstreams {
+            let name = settings.name.clone();
+            let Some(feed) = common.store.feed(&name) else {
+                error!(upstream = %name, "the store was opened without this upstream: its dispatches wait");
+                continue;
+            };
+            let record = common.store.lane_record(&name);
+            let driver = Arc::new(Driver::new(settings, record, Arc::clone(&common)));
+            common.tracker.spawn(Arc::clone(&driver).run(feed));
+            lanes.insert(name, driver);
+        }
+        Self {
+            lanes: Arc::new(lanes),
+            stop: common.stop.clone(),
+            cut: common.cut.clone(),
+        }
+    }
+
+    /// Stops an upstream's lane until it is resumed, over restarts too. Running attempts end by themselves; sources go on
+    /// accepting.
+    pub async fn pause(&self, upstream: &UpstreamName) -> Result<(), LaneError> {
+        self.lane(upstream)?.pause().await.map_err(LaneError::NotRecorded)
+    }
+
+    /// Starts an upstream's lane again, with a closed breaker and whatever `Retry-After` it had asked for forgotten.
+    pub async fn resume(&self, upstream: &UpstreamName) -> Result<(), LaneError> {
+        self.lane(upstream)?.resume().await.map_err(LaneError::NotRecorded)
+    }
+
+    /// The lanes as they are now, by name.
+    pub fn status(&self) -> impl Iterator<Item = (&UpstreamName, LaneStatus)> {
+        self.lanes.iter().map(|(name, lane)| (name, lane.status()))
+    }
+
+    /// Shutdown, first step: lanes take no more dispatches. Running attempts go on.
+    pub fn stop_leasing(&self) {
+        self.stop.cancel();
+    }
+
+    /// Shutdown, last step: attempts that still run are let go of, recorded as `unknown`, and due at once.
+    pub fn cut_off(&self) {
+        self.cut.cancel();
+    }
+
+    fn lane(&self, upstream: &UpstreamName) -> Result<&Driver, LaneError> {
+        match self.lanes.get(upstream) {
+            Some(lane) => Ok(lane),
+            None => Err(LaneError::UnknownUpstream(upstream.clone())),
+        }
+    }
+}

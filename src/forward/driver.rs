@@ -1,0 +1,510 @@
+//! [`Driver`]: carries out what the pure [`Lane`] says for one upstream. One lane task takes dispatches from the store's
+//! feed as the lane allows; each attempt is a task of its own.
+//!
+//! A dispatch is in one of three hands: the feed's (leased, in the store's window), the lane task's (one at most, taken
+//! while the lane changed its mind), an attempt's. Whoever drops it unsettled, also by a panic or at the end of the
+//! process, gives it back; the guards here free its slot likewise. So nothing is lost and no slot leaks (P8, P7).
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, error, info, warn};
+
+use crate::forward::attempt::{self, Answer};
+use crate::forward::backoff::{self, Dice};
+use crate::forward::breaker::BreakerState;
+use crate::forward::connections::Connections;
+use crate::forward::lane::{Lane, LaneStatus, Slot, Step};
+use crate::forward::message::Envelope;
+use crate::forward::settings::{SourceSettings, UpstreamSettings};
+use crate::forward::{outcome, signature};
+use crate::id::SourceName;
+use crate::store::model::{Finished, LaneRecord, LeasedDispatch, Next, Outcome, Settled};
+use crate::store::{Feed, Store, StoreError};
+use crate::telemetry::metrics::{Metrics, UpstreamMetrics};
+use crate::time::{Clock, Monotonic, Timestamp};
+
+/// How often idle connections are closed and the lane's record is looked at.
+const TICK: Duration = Duration::from_secs(1);
+/// Stopped time that may be missing from the store's record after a crash.
+const RECORD_EVERY: Duration = Duration::from_secs(10);
+/// How long outcomes may still wait for the store after attempts were cut off.
+const SETTLE_AFTER_CUT: Duration = Duration::from_secs(2);
+/// Warnings about attempts that failed come at most this often; the ones between are counted.
+const WARN_EVERY: Duration = Duration::from_secs(10);
+
+/// What all lanes share.
+#[derive(Debug)]
+pub(super) struct Common {
+    pub(super) sources: HashMap<SourceName, SourceSettings>,
+    pub(super) store: Store,
+    pub(super) metrics: Metrics,
+    pub(super) clock: Clock,
+    pub(super) tracker: TaskTracker,
+    /// Take no more from the feeds.
+    pub(super) stop: CancellationToken,
+    /// Let go of running attempts.
+    pub(super) cut: CancellationToken,
+}
+
+/// One upstream's lane with everything it needs.
+#[derive(Debug)]
+pub(super) struct Driver {
+    settings: UpstreamSettings,
+    envelope: Envelope,
+    connections: Arc<Connections>,
+    metrics: Arc<UpstreamMetrics>,
+    common: Arc<Common>,
+    /// Never held over an await.
+    state: Mutex<State>,
+    /// Wakes the lane task when `state.blocked` was set.
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    lane: Lane,
+    /// The lane task waits for a change and not for the feed. Who brings the change wakes it; at full speed nobody
+    /// needs to.
+    blocked: bool,
+    /// What the store's record says.
+    recorded: LaneRecord,
+    warned: Option<Monotonic>,
+    unwarned: u64,
+}
+
+impl Driver {
+    pub(super) fn new(settings: UpstreamSettings, record: LaneRecord, common: Arc<Common>) -> Self {
+        let now = common.clock.monotonic();
+        Self {
+            envelope: Envelope::new(&settings.origin, settings.preserve_host),
+            connections: Arc::new(Connections::new(
+                &settings.origin,
+                common.clock.clone(),
+                common.tracker.clone(),
+            )),
+            metrics: common.metrics.upstream(&settings.name),
+            changed: Notify::new(),
+            state: Mutex::new(State {
+                lane: Lane::new(&settings, record.paused, record.stopped_total, now),
+                blocked: false,
+                recorded: record,
+                warned: None,
+                unwarned: 0,
+            }),
+            settings,
+            common,
+        }
+    }
+
+    /// The lane task: runs until told to stop or the store closes.
+    pub(super) async fn run(self: Arc<Self>, mut feed: Feed) {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut stopped = pin!(self.common.stop.cancelled());
+        let mut in_hand: Option<LeasedDispatch> = None;
+        loop {
+            let now = self.now();
+            if let Some(dispatch) = in_hand.take() {
+                let slot = self.state().lane.start(now);
+                match slot {
+                    Some(slot) => self.launch(dispatch, slot),
+                    None => in_hand = Some(dispatch),
+                }
+            }
+            let step = self.step(now);
+            let wait = match step {
+                Step::WaitUntil(time) => time.since(now),
+                Step::Start | Step::WaitForChange => Duration::ZERO,
+            };
+            tokio::select! {
+                biased;
+                () = &mut stopped => break,
+                () = self.changed.notified() => {}
+                _ = tick.tick() => self.keep_house().await,
+                () = tokio::time::sleep(wait), if matches!(step, Step::WaitUntil(_)) => {}
+                () = std::future::ready(()), if step == Step::Start && in_hand.is_some() => {}
+                next = feed.next(), if step == Step::Start && in_hand.is_none() => match next {
+                    Some(dispatch) => in_hand = Some(dispatch),
+                    None => break,
+                },
+            }
+        }
+        drop(in_hand);
+        self.connections.close_all();
+        self.save_record().await;
+    }
+
+    /// Stops the lane until [`Driver::resume`], over restarts too. Running attempts go on.
+    pub(super) async fn pause(&self) -> Result<(), StoreError> {
+        self.change(|lane, now| lane.pause(now));
+        self.try_save_record().await
+    }
+
+    /// Starts the lane again, with a closed breaker.
+    pub(super) async fn resume(&self) -> Result<(), StoreError> {
+        self.change(|lane, now| lane.resume(now));
+        self.try_save_record().await
+    }
+
+    pub(super) fn status(&self) -> LaneStatus {
+        let now = self.now();
+        self.state().lane.status(now)
+    }
+
+    fn launch(self: &Arc<Self>, dispatch: LeasedDispatch, slot: Slot) {
+        let running = Running::new(Arc::clone(self), slot);
+        let task = Arc::clone(self).attempt(dispatch, running);
+        self.common.tracker.spawn(task);
+    }
+
+    /// One attempt from its first byte until the store has its outcome.
+    async fn attempt(self: Arc<Self>, dispatch: LeasedDispatch, running: Running) {
+        if !self.common.store.holds(&dispatch) {
+            debug!(event = %dispatch.event.id, upstream = %self.settings.name, "not attempted: the lease was lost");
+            return;
+        }
+        let started_at = self.common.clock.now();
+        let began = self.now();
+        let answer = tokio::select! {
+            biased;
+            answer = unpanicked(self.exchange(&dispatch, started_at)) => Some(answer),
+            () = self.common.cut.cancelled() => None,
+        };
+        let took = self.now().since(began);
+        let (answer, next, settling) = match answer {
+            Some(answer) => {
+                let (next, settling) = self.judge(&dispatch, &answer, running);
+                (answer, next, settling)
+            }
+            None => {
+                // Ours, not the upstream's doing: it is repeated at the next start, and no back-off is due.
+                let due = self.common.clock.now();
+                (
+                    attempt::unknown("cut off by our shutdown".to_owned()),
+                    Next::Retry { due },
+                    running.cut_off(),
+                )
+            }
+        };
+        self.metrics.attempt(&answer.outcome, took);
+        self.log_attempt(&dispatch, &answer.outcome, took);
+        let finished = Finished {
+            lease: dispatch,
+            outcome: answer.outcome,
+            started_at,
+            took,
+            excerpt: answer.excerpt,
+        };
+        self.settle(finished, next).await;
+        drop(settling);
+    }
+
+    async fn exchange(&self, dispatch: &LeasedDispatch, now: Timestamp) -> Answer {
+        let source = self.common.sources.get(&dispatch.event.source);
+        let target = source.and_then(|source| source.forward_path.as_ref());
+        let signature = source.map_or_else(Vec::new, |source| {
+            signature::fresh(self.settings.signature, &source.verifier, &dispatch.event, now)
+        });
+        let request = self.envelope.request(dispatch, target, signature);
+        attempt::exchange(&self.connections, request, self.settings.timeout).await
+    }
+
+    /// What the answer means for the lane and for the dispatch.
+    fn judge(self: &Arc<Self>, dispatch: &LeasedDispatch, answer: &Answer, running: Running) -> (Next, Settling) {
+        let retry = &self.settings.retry;
+        let now = self.common.clock.now();
+        let retry_after = answer
+            .retry_after
+            .as_ref()
+            .filter(|_| outcome::honours_retry_after(&answer.outcome))
+            .and_then(|value| backoff::retry_after(value, retry, now));
+        let (settling, stopped_total) = running.ended(&answer.outcome, retry_after);
+        let context = outcome::Context {
+            now,
+            clock_started_at: dispatch.clock_started_at,
+            stopped: stopped_total.saturating_sub(dispatch.clock_stopped_before),
+            attempts_on_clock: dispatch.attempts_on_clock,
+            retry_after,
+            clock_trusted: self.common.store.clock_is_trusted(),
+        };
+        let next = outcome::next(&answer.outcome, retry, &context, Dice(rand::random()));
+        (next, settling)
+    }
+
+    /// Hands the outcome to the store, which waits while it cannot write: the outcome is not lost while the process
+    /// lives. How many wait is bounded by the lane; after the cut they wait no longer, so that a store which cannot write
+    /// does not hold up the end.
+    async fn settle(&self, finished: Finished, next: Next) {
+        let upstream = &self.settings.name;
+        let id = finished.lease.event.id;
+        let death = (next == Next::Dead).then(|| Death::of(&finished));
+        let settled = tokio::select! {
+            biased;
+            settled = self.common.store.settle(finished, next) => settled,
+            () = self.after_cut() => Err(StoreError::Closing),
+        };
+        match settled {
+            Ok(Settled::Recorded) => {}
+            Ok(Settled::LeaseLost) => {
+                warn!(event = %id, %upstream, "outcome not recorded: the lease was lost");
+                return;
+            }
+            Err(error) => {
+                warn!(event = %id, %upstream, %error, "outcome not recorded: it will be attempted again");
+                return;
+            }
+        }
+        if let Some(death) = death {
+            self.metrics.dead.add(1);
+            error!(
+                source = %death.source,
+                event = %id,
+                %upstream,
+                attempts = death.attempts,
+                outcome = death.outcome.as_str(),
+                detail = %Detail(&death.outcome),
+                replay = %format_args!("hooksluice events replay {id} --to {upstream}"),
+                "dispatch is dead"
+            );
+        }
+    }
+
+    async fn after_cut(&self) {
+        self.common.cut.cancelled().await;
+        tokio::time::sleep(SETTLE_AFTER_CUT).await;
+    }
+
+    fn log_attempt(&self, dispatch: &LeasedDispatch, outcome: &Outcome, took: Duration) {
+        let upstream = &self.settings.name;
+        debug!(
+            source = %dispatch.event.source, event = %dispatch.event.id, %upstream, attempt = dispatch.attempt,
+            outcome = outcome.as_str(), detail = %Detail(outcome), took_ms = took.as_millis(), "attempt ended"
+        );
+        if matches!(outcome, Outcome::Delivered { .. }) {
+            return;
+        }
+        let now = self.now();
+        let more = {
+            let mut state = self.state();
+            if state.warned.is_some_and(|warned| now.since(warned) < WARN_EVERY) {
+                state.unwarned += 1;
+                return;
+            }
+            state.warned = Some(now);
+            std::mem::take(&mut state.unwarned)
+        };
+        warn!(
+            source = %dispatch.event.source, event = %dispatch.event.id, %upstream, attempt = dispatch.attempt,
+            outcome = outcome.as_str(), detail = %Detail(outcome), not_shown = more, "attempt failed"
+        );
+    }
+
+    /// Once a second.
+    async fn keep_house(&self) {
+        self.connections.close_idle();
+        let status = self.status();
+        self.metrics.paused.set(i64::from(status.paused));
+        self.metrics
+            .breaker_open
+            .set(i64::from(status.breaker == BreakerState::Open));
+        let missing = status.stopped_total.saturating_sub(self.state().recorded.stopped_total);
+        if missing >= RECORD_EVERY {
+            self.save_record().await;
+        }
+    }
+
+    async fn save_record(&self) {
+        if let Err(error) = self.try_save_record().await {
+            // Tried again with the next tick; without it, a crash counts some stopped time as running.
+            debug!(upstream = %self.settings.name, %error, "could not save the lane's record");
+        }
+    }
+
+    async fn try_save_record(&self) -> Result<(), StoreError> {
+        let now = self.now();
+        let record = {
+            let mut state = self.state();
+            LaneRecord {
+                paused: state.lane.is_paused(),
+                stopped_total: state.lane.stopped_total(now),
+            }
+        };
+        if record == self.state().recorded {
+            return Ok(());
+        }
+        self.common
+            .store
+            .save_lane_record(self.settings.name.clone(), record)
+            .await?;
+        self.state().recorded = record;
+        Ok(())
+    }
+
+    fn step(&self, now: Monotonic) -> Step {
+        let mut state = self.state();
+        let step = state.lane.step(now);
+        state.blocked = step != Step::Start;
+        step
+    }
+
+    /// Changes the lane, wakes the lane task if it waits for that, and tells of the breaker.
+    fn change<T>(&self, change: impl FnOnce(&mut Lane, Monotonic) -> T) -> T {
+        let now = self.now();
+        let mut state = self.state();
+        let before = state.lane.breaker_state();
+        let result = change(&mut state.lane, now);
+        let after = state.lane.breaker_state();
+        let wake = state.blocked && state.lane.step(now) != Step::WaitForChange;
+        if wake {
+            state.blocked = false;
+        }
+        drop(state);
+        if wake {
+            self.changed.notify_one();
+        }
+        let upstream = &self.settings.name;
+        match after {
+            _ if before == after => {}
+            BreakerState::Open => warn!(%upstream, "breaker opened: the upstream fails"),
+            BreakerState::Ramping => info!(%upstream, "breaker closing: the upstream answers"),
+            BreakerState::Closed => info!(%upstream, "breaker closed"),
+        }
+        result
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // The pure core is whole between any two of its steps.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Monotonic {
+        self.common.clock.monotonic()
+    }
+}
+
+/// A slot in use. Dropped without an outcome (a panic), it is freed all the same.
+#[derive(Debug)]
+struct Running {
+    driver: Arc<Driver>,
+    slot: Option<Slot>,
+}
+
+impl Running {
+    fn new(driver: Arc<Driver>, slot: Slot) -> Self {
+        driver.metrics.in_flight.add(1);
+        Self {
+            driver,
+            slot: Some(slot),
+        }
+    }
+
+    /// The attempt has an outcome; with it, for how long the lane was stopped so far.
+    fn ended(mut self, outcome: &Outcome, hold: Option<Duration>) -> (Settling, Duration) {
+        let health = outcome::health(outcome);
+        let slot = self.slot.take();
+        let stopped_total = self.driver.change(|lane, now| {
+            if let Some(slot) = slot {
+                lane.ended(slot, health, hold, now);
+            }
+            lane.stopped_total(now)
+        });
+        self.driver.metrics.in_flight.add(-1);
+        self.driver
+            .metrics
+            .last_progress
+            .set(self.driver.common.clock.now().as_secs());
+        (Settling(Some(Arc::clone(&self.driver))), stopped_total)
+    }
+
+    /// The attempt was let go of: it says nothing about the upstream.
+    fn cut_off(self) -> Settling {
+        Settling(None)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            self.driver.metrics.in_flight.add(-1);
+            self.driver.change(|lane, now| lane.abandoned(slot, now));
+        }
+    }
+}
+
+/// An ended attempt whose outcome is on its way to the store.
+#[derive(Debug)]
+struct Settling(Option<Arc<Driver>>);
+
+impl Drop for Settling {
+    fn drop(&mut self) {
+        if let Some(driver) = &self.0 {
+            driver.change(|lane, _now| lane.settled());
+        }
+    }
+}
+
+/// The work's answer; a panic in it is an unknown outcome like any other, with its back-off, and not a loop.
+async fn unpanicked(work: impl Future<Output = Answer>) -> Answer {
+    let mut work = pin!(work);
+    std::future::poll_fn(move |context| {
+        // Unwind safe: after a panic the future is not polled again.
+        match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
+            Ok(poll) => poll,
+            Err(panic) => {
+                error!(
+                    panic = panic_text(panic.as_ref()),
+                    "an attempt panicked: please report this"
+                );
+                Poll::Ready(attempt::unknown("a defect in hooksluice: see its log".to_owned()))
+            }
+        }
+    })
+    .await
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    match panic.downcast_ref::<&str>() {
+        Some(text) => text,
+        None => panic.downcast_ref::<String>().map_or("", String::as_str),
+    }
+}
+
+/// What is told of a dispatch that died.
+#[derive(Debug)]
+struct Death {
+    source: SourceName,
+    attempts: u32,
+    outcome: Outcome,
+}
+
+impl Death {
+    fn of(finished: &Finished) -> Self {
+        Self {
+            source: finished.lease.event.source.clone(),
+            attempts: finished.lease.attempt,
+            outcome: finished.outcome.clone(),
+        }
+    }
+}
+
+/// An outcome's status or cause.
+struct Detail<'a>(&'a Outcome);
+
+impl std::fmt::Display for Detail<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Outcome::Delivered { status } | Outcome::Refused { status } => write!(f, "{}", status.as_u16()),
+            Outcome::NotSent { cause } | Outcome::Unknown { cause } => f.write_str(cause),
+        }
+    }
+}
