@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::super::place::Place;
 use super::super::signature::Parse;
+use super::{IdMissing, Part};
 use super::{Kind, Record, Scheme, SecretEncoding};
-use crate::key::{IdMissing, Part};
 
 impl Record {
     /// What the record says, a name and a text each, for people.
