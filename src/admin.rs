@@ -78,6 +78,7 @@ impl Admin {
         metrics: Metrics,
         clock: Clock,
     ) -> Self {
+        metrics.store().commit.get_or_init(|| store.commit_times());
         Self {
             settings,
             upstreams,

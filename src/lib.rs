@@ -10,6 +10,7 @@ pub mod headers;
 pub mod id;
 pub mod ingest;
 pub mod key;
+pub mod measure;
 pub mod net;
 pub mod pace;
 pub mod reader;

@@ -30,6 +30,7 @@ use self::settings::StoreSettings;
 use self::sqlite::Backend;
 use crate::headers;
 use crate::id::{EventId, Position, UpstreamName};
+use crate::measure::Histogram;
 use crate::time::Clock;
 
 /// Why a store could not be opened. Its files are as they were.
@@ -221,6 +222,11 @@ impl Store {
         self.backend
             .read(move |reader| reader.with_oldest_pending(counts))
             .await
+    }
+
+    /// How long commits with their sync took since the store was opened.
+    pub fn commit_times(&self) -> Arc<Histogram> {
+        self.backend.commit_times()
     }
 
     /// Whether an append would be taken now.

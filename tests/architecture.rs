@@ -12,10 +12,11 @@ use std::fs;
 use std::path::Path;
 
 /// Values without behaviour towards the world; every room may know them.
-const BASE: [&str; 8] = [
+const BASE: [&str; 9] = [
     "diagnostic",
     "headers",
     "id",
+    "measure",
     "pace",
     "reader",
     "request",

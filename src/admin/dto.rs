@@ -231,6 +231,8 @@ pub struct StoreStatus {
     pub bytes: u64,
     /// Bytes of its write-ahead log.
     pub wal_bytes: u64,
+    /// Bytes free on its file system.
+    pub free_bytes: u64,
 }
 
 /// One source in a status. Counts are since the start of the process.

@@ -30,6 +30,7 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>) -> Result<Json<Statu
             unadmitted: counts.unadmitted,
             bytes: counts.used_bytes,
             wal_bytes: counts.wal_bytes,
+            free_bytes: counts.free_bytes,
         },
         sources: admin
             .metrics
@@ -59,6 +60,7 @@ pub(super) async fn refresh(admin: &Admin) -> Result<Counts, ApiError> {
     store.unadmitted.set(signed(counts.unadmitted));
     store.bytes.set(signed(counts.used_bytes));
     store.wal_bytes.set(signed(counts.wal_bytes));
+    store.free_bytes.set(signed(counts.free_bytes));
     // Those of the configuration exist from the start; those that left it as long as they have dispatches.
     for name in admin.upstreams.iter().chain(counts.upstreams.keys()) {
         let none = UpstreamCounts::default();

@@ -421,6 +421,12 @@ async fn what_is_dead_can_be_replayed_and_what_waits_can_be_discarded() {
     let discarded: dto::Discarded = client.post(&path, &dto::Discard::default()).await.unwrap();
     assert_eq!(discarded.dispatches, 0, "what is delivered stays delivered");
 
+    let metrics = admin.get("/metrics").await;
+    assert!(
+        !metrics.contains("hooksluice_store_commit_seconds_count 0\n"),
+        "{metrics}"
+    );
+    assert!(metrics.contains("hooksluice_store_commit_seconds_count "), "{metrics}");
     let status: dto::Status = client.get("/api/v1/status").await.unwrap();
     let app = &status.upstreams[0];
     assert_eq!(

@@ -45,9 +45,9 @@ fn shown(status: &Status) -> String {
         }
     );
     out.push_str(&format!(
-        "store: {} used, {} in its log, {} waiting for admission\n\n",
+        "store: {} used, {} free, {} waiting for admission\n\n",
         output::size(status.store.bytes),
-        output::size(status.store.wal_bytes),
+        output::size(status.store.free_bytes),
         status.store.unadmitted
     ));
     out.push_str(&sources(&status.sources));

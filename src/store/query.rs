@@ -115,6 +115,8 @@ pub struct Counts {
     pub used_bytes: u64,
     /// Bytes of the write-ahead log that hold commits not yet copied into the database file.
     pub wal_bytes: u64,
+    /// Bytes free on the store's file system, as of the last second.
+    pub free_bytes: u64,
 }
 
 /// Dispatches of one upstream, over the store's whole life.

@@ -51,6 +51,7 @@ use self::reader::Reader;
 use self::schema::Files;
 use self::window::Window;
 use crate::id::{EventId, LeaseToken, Position, UpstreamName};
+use crate::measure::Histogram;
 use crate::store::model::{AppendError, DispatchState, Finished, LaneRecord, LeasedDispatch, Next, Notice, Settled};
 use crate::store::settings::StoreSettings;
 use crate::store::{Counts, Discarded, OpenError, Replayed, StoreError, UpstreamCounts};
@@ -188,6 +189,9 @@ pub(super) struct Shared {
     oldest_open: Mutex<HashMap<u32, i64>>,
     used_bytes: AtomicU64,
     wal_used_bytes: AtomicU64,
+    free_bytes: AtomicU64,
+    /// Begun with `COMMIT`, ended by its sync.
+    commit_times: Arc<Histogram>,
     clock_trusted: AtomicBool,
 }
 
@@ -398,8 +402,13 @@ impl Backend {
             }
         });
         counts.used_bytes = self.shared.used_bytes.load(Ordering::Relaxed);
+        counts.free_bytes = self.shared.free_bytes.load(Ordering::Relaxed);
         counts.wal_bytes = self.shared.wal_used_bytes.load(Ordering::Relaxed);
         counts
+    }
+
+    pub(super) fn commit_times(&self) -> Arc<Histogram> {
+        Arc::clone(&self.shared.commit_times)
     }
 
     pub(super) fn is_writable(&self) -> Result<(), AppendError> {

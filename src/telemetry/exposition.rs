@@ -208,7 +208,7 @@ fn print_store(out: &mut Printer<'_, '_>, store: &StoreMetrics) -> fmt::Result {
     out.histograms(
         "store_commit_seconds",
         "How long a commit with its sync took",
-        [([], store.commit.as_ref())],
+        store.commit.get().map(|commit| ([], commit.as_ref())),
     )?;
     for (name, help, gauge) in [
         (
@@ -225,6 +225,11 @@ fn print_store(out: &mut Printer<'_, '_>, store: &StoreMetrics) -> fmt::Result {
             "store_wal_bytes",
             "Bytes of the store's write-ahead log",
             &store.wal_bytes,
+        ),
+        (
+            "store_free_bytes",
+            "Bytes free on the store's file system",
+            &store.free_bytes,
         ),
         ("store_writable", "1 while the store takes events", &store.writable),
     ] {
@@ -366,6 +371,8 @@ fn seconds(millis: i64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::id::{SourceName, UpstreamName};
     use crate::store::model::Outcome;
@@ -385,6 +392,8 @@ mod tests {
             },
             Duration::from_secs(60),
         );
+        let commits = metrics.store().commit.get_or_init(Arc::default);
+        commits.observe(Duration::from_millis(1));
         upstream.set_dispatches(DispatchState::Dead, 3);
         upstream.oldest_pending.set(1_500);
         text(&registry(metrics)).unwrap()
@@ -406,7 +415,7 @@ mod tests {
             r#"hooksluice_accept_seconds_bucket{source="stripe",le="0.0025"} 1"#,
             r#"hooksluice_attempt_seconds_bucket{upstream="app",le="+Inf"} 1"#,
             r#"hooksluice_attempt_seconds_bucket{upstream="app",le="30"} 0"#,
-            "hooksluice_store_commit_seconds_count 0",
+            "hooksluice_store_commit_seconds_count 1",
         ] {
             assert!(shown.lines().any(|l| l == line), "{line} is missing in:\n{shown}");
         }

@@ -70,6 +70,9 @@ impl DiskWatch {
         let free = rustix::fs::statvfs(&self.files.directory)
             .ok()
             .map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+        if let Some(free) = free {
+            self.shared.free_bytes.store(free, Ordering::Relaxed);
+        }
         let over = used.is_some_and(|used| used >= self.max_bytes);
         let scarce = free.is_some_and(|free| free < self.min_free);
         let spent = over || scarce || !self.keep_reserve(free);

@@ -212,6 +212,8 @@ pub(super) fn start(
         oldest_open: Mutex::default(),
         used_bytes: 0.into(),
         wal_used_bytes: 0.into(),
+        free_bytes: 0.into(),
+        commit_times: Arc::default(),
         clock_trusted: true.into(),
     });
     let helper = Helper::start(&files, &settings, &shared)?;
@@ -417,7 +419,9 @@ impl Writer {
         if turn.save_tally || self.admitted_end().saturating_sub(self.tally_position) >= TALLY_EVERY {
             self.write_tally(turn)?;
         }
+        let begun = self.clock.monotonic();
         self.conn.prepare_cached("COMMIT")?.execute([])?;
+        self.shared.commit_times.observe(self.clock.monotonic().since(begun));
         Ok(())
     }
 
