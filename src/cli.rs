@@ -11,6 +11,7 @@ pub mod output;
 pub mod providers;
 pub mod scheme;
 pub mod send;
+pub mod serve;
 pub mod sign;
 pub mod status;
 pub mod tail;
@@ -34,6 +35,8 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run the server
+    Serve(serve::Args),
     /// Say everything that is wrong with a configuration
     Check(check::Args),
     /// Play the whole story: a real server, a sample upstream and a sender in this terminal
@@ -95,6 +98,7 @@ pub fn main() -> ExitCode {
 /// Does what the command line says.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
+        Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Providers(args) => providers::run(args),

@@ -1,3 +1,337 @@
 //! The inbound path of a source: look, append, answer.
+//!
+//! **Motivation.** The usual order (mark the id as seen, store, answer) loses an event when the process dies between the
+//! first two steps, since the sender's retry then looks like a duplicate. Here nothing is marked before the event is
+//! durable, and the answer needs nothing but that.
+//!
+//! **Theory of operation.** [`Ingest::receive`] tells the whole story. What the head alone shows is refused before a body
+//! byte is read. A request that is not verified touches neither store nor memory. The append is handed over without a
+//! wait between verification and the queue, so a client that hangs up cancels nothing that was complete.
+//!
+//! **Promises.** P1: a 2xx is made from a [`Receipt`] or a [`ChallengeAnswer`] (see [`respond`]). P3: only a
+//! [`VerifiedRequest`](crate::verify::VerifiedRequest) reaches the key, the memory and the store. P6: connections, heads,
+//! bodies and their sum are bounded. P10: what is our failure is answered 503 with `Retry-After`.
 
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response, Version, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use ipnet::IpNet;
+use tokio_util::task::TaskTracker;
+use tracing::info;
+
+use crate::dedupe::memory::RecentKeys;
+use crate::ingest::body::{Budget, Unread};
+use crate::ingest::refusal_log::RefusalLog;
+use crate::ingest::respond::{Accepted, Refusal};
+use crate::ingest::source::{Limits, Source};
+use crate::key;
+use crate::net::listen::Handler;
+use crate::pace::Pace;
+use crate::request::{RawRequest, RequestHead};
+use crate::store::Store;
+use crate::store::model::{NewEvent, Receipt};
+use crate::telemetry::metrics::{Metrics, SourceMetrics};
+use crate::time::{Clock, Monotonic};
+use crate::verify::{ChallengeAnswer, Reason, Verified};
+
+pub mod body;
+pub mod client;
+mod refusal_log;
+pub mod respond;
 pub mod source;
+
+/// How long a sender of unknown patience is kept waiting for the store before it is told to come back.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// What ingest is built from.
+#[derive(Debug)]
+pub struct IngestSettings {
+    /// `[limits]`.
+    pub limits: Limits,
+    /// All sources.
+    pub sources: Vec<Arc<Source>>,
+    /// Proxies that may name the client.
+    pub trusted_proxies: Vec<IpNet>,
+    /// Answered 200 (503 while shutting down) on the public listener, when set.
+    pub health_path: Option<String>,
+}
+
+/// Serves the public listener.
+#[derive(Debug)]
+pub struct Ingest {
+    sources: HashMap<String, Served>,
+    limits: Limits,
+    trusted_proxies: Vec<IpNet>,
+    health_path: Option<String>,
+    budget: Budget,
+    store: Store,
+    memory: Arc<RecentKeys>,
+    metrics: Metrics,
+    refusals: RefusalLog,
+    clock: Clock,
+    tracker: TaskTracker,
+    draining: AtomicBool,
+}
+
+/// A source with what serving it needs.
+#[derive(Debug)]
+struct Served {
+    source: Arc<Source>,
+    metrics: Arc<SourceMetrics>,
+    rate: Option<Mutex<Pace>>,
+    patience: Duration,
+}
+
+/// How a request to a source ended well.
+enum Answer {
+    /// Stored, or a duplicate of what is.
+    Accepted { receipt: Receipt, conflict: bool },
+    /// The provider's hand-shake.
+    Challenge(ChallengeAnswer),
+    /// A method that a source answers by itself.
+    Probe(Response<Full<Bytes>>),
+}
+
+impl Ingest {
+    /// Ready to serve.
+    pub fn new(
+        settings: IngestSettings,
+        store: Store,
+        memory: Arc<RecentKeys>,
+        metrics: Metrics,
+        clock: Clock,
+        tracker: TaskTracker,
+    ) -> Self {
+        let sources = settings
+            .sources
+            .into_iter()
+            .map(|source| {
+                let own = metrics.source(&source.name);
+                own.name_secrets(source.verifier.secrets().iter().map(|secret| secret.label.as_deref()));
+                let served = Served {
+                    // A whole period's worth may come at once: senders deliver in bursts.
+                    rate: source
+                        .rate
+                        .map(|rate| Mutex::new(Pace::new(Some(rate), Some(rate.count)))),
+                    // Eight tenths of the sender's patience: the answer must still travel.
+                    patience: source.sender_deadline.map_or(PATIENCE, |deadline| deadline * 4 / 5),
+                    metrics: own,
+                    source,
+                };
+                (served.source.path.clone(), served)
+            })
+            .collect();
+        Self {
+            sources,
+            budget: Budget::new(settings.limits.in_flight),
+            limits: settings.limits,
+            trusted_proxies: settings.trusted_proxies,
+            health_path: settings.health_path,
+            store,
+            memory,
+            metrics,
+            refusals: RefusalLog::new(),
+            clock,
+            tracker,
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    /// From now on every answer closes its connection: the process is about to stop.
+    pub fn start_draining(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Bytes of bodies held now.
+    pub fn in_flight_bytes(&self) -> u64 {
+        self.budget.held()
+    }
+
+    /// The life of a request to a source, up to its answer.
+    async fn receive(&self, served: &Served, head: RequestHead, body: Incoming) -> Result<Answer, Refusal> {
+        let source = &*served.source;
+        if let Some(probe) = respond::probe(source, &head) {
+            return Ok(Answer::Probe(probe));
+        }
+        let body = Unread::new(body, &self.tracker);
+        if !source.methods.contains(&head.method) {
+            return Err(Refusal::Method);
+        }
+        if !source.allow.is_empty() && !source.allow.iter().any(|net| net.contains(&head.client)) {
+            return Err(Refusal::Rejected(Reason::AddressNotAllowed));
+        }
+        if let Err(rejection) = source.verifier.refuse_head(&head) {
+            let request = RawRequest {
+                head,
+                body: Bytes::new(),
+            };
+            self.refusals
+                .log(source, &request, rejection.reason, self.clock.monotonic());
+            return Err(Refusal::Rejected(rejection.reason));
+        }
+        let read = body::read(body, source.max_body, self.limits.body_timeout, &self.budget);
+        let (body, _share) = read.await.map_err(Refusal::Body)?;
+
+        // From here to the append nothing waits: a client that hangs up now finds its event stored (P1).
+        let event = match source.verifier.verify(RawRequest { head, body }) {
+            Ok(Verified::Challenge(answer)) => return Ok(Answer::Challenge(answer)),
+            Ok(Verified::Event(event)) => event,
+            Err(rejected) => {
+                let reason = rejected.rejection.reason;
+                self.refusals
+                    .log(source, &rejected.request, reason, self.clock.monotonic());
+                return Err(Refusal::Rejected(reason));
+            }
+        };
+        let received_at = event.request().head.received_at;
+        if let Some(index) = event.proof().secret_index {
+            served.metrics.secret_used(index, received_at);
+        }
+        let dedupe_key =
+            key::dedupe_key(&event, &source.dedupe).map_err(|rejection| Refusal::Rejected(rejection.reason))?;
+        let body_mark = key::body_mark(&event);
+        if let Some(found) = self.memory.look(&source.name, &dedupe_key, &body_mark, received_at) {
+            return Ok(Answer::Accepted {
+                receipt: found.receipt,
+                conflict: found.conflict,
+            });
+        }
+        served.take_rate(self.clock.monotonic())?;
+        let appended = self.store.append(NewEvent {
+            source: source.name.clone(),
+            upstreams: Arc::clone(&source.upstreams),
+            content: source
+                .dedupe
+                .hold_same_content
+                .then(|| key::content_digest(&event))
+                .flatten(),
+            key: dedupe_key,
+            body_mark,
+            request: event,
+        });
+        let receipt = tokio::time::timeout(served.patience, appended)
+            .await
+            // It may still be stored; the sender's retry is then its duplicate.
+            .map_err(|_elapsed| Refusal::StoreTooSlow)??;
+        Ok(Answer::Accepted {
+            receipt,
+            conflict: false,
+        })
+    }
+
+    fn find(&self, path: &str) -> Option<&Served> {
+        self.sources
+            .get(path)
+            .or_else(|| self.sources.get(path.strip_suffix('/')?))
+    }
+
+    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
+        let began = self.clock.monotonic();
+        let (parts, body) = request.into_parts();
+        let path = parts.uri.path();
+        let Some(served) = self.find(path) else {
+            let is_health = self.health_path.as_deref() == Some(path);
+            drop(Unread::new(body, &self.tracker));
+            if is_health {
+                return respond::health(!self.draining.load(Ordering::Relaxed));
+            }
+            self.metrics.server().not_found.add(1);
+            return respond::not_found();
+        };
+        let head = self.head(parts, peer);
+        let ended = self.receive(served, head, body).await;
+        let took = self.clock.monotonic().since(began);
+        served.count(&ended, took);
+        match ended {
+            Ok(Answer::Accepted { receipt, .. }) => respond::accepted(&Accepted::new(receipt, &served.source)),
+            Ok(Answer::Challenge(answer)) => respond::challenge(answer),
+            Ok(Answer::Probe(response)) => response,
+            Err(refusal) => respond::refused(&refusal, &served.source),
+        }
+    }
+
+    fn head(&self, parts: http::request::Parts, peer: SocketAddr) -> RequestHead {
+        let mut headers = parts.headers;
+        let client = client::identify(peer.ip(), &mut headers, &self.trusted_proxies);
+        RequestHead {
+            authority: authority(&parts.uri, &headers),
+            target: parts
+                .uri
+                .into_parts()
+                .path_and_query
+                .unwrap_or_else(|| http::uri::PathAndQuery::from_static("/")),
+            method: parts.method,
+            headers,
+            client,
+            received_at: self.clock.now(),
+        }
+    }
+}
+
+impl Handler for Ingest {
+    async fn handle(self: Arc<Self>, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
+        let is_http1 = request.version() < Version::HTTP_2;
+        // The head guard cannot see where a chunked body ends, so the connection ends with it.
+        let closes = is_http1 && request.headers().contains_key(header::TRANSFER_ENCODING);
+        let mut response = self.answer(request, peer).await;
+        if is_http1 && (closes || self.draining.load(Ordering::Relaxed)) {
+            response
+                .headers_mut()
+                .insert(header::CONNECTION, HeaderValue::from_static("close"));
+        } else if !is_http1 {
+            // Connection-specific headers do not exist in HTTP/2 (RFC 9113 section 8.2.2).
+            response.headers_mut().remove(header::CONNECTION);
+        }
+        response
+    }
+}
+
+impl Served {
+    fn take_rate(&self, now: Monotonic) -> Result<(), Refusal> {
+        let Some(rate) = &self.rate else { return Ok(()) };
+        let mut pace = rate.lock().unwrap_or_else(PoisonError::into_inner);
+        match pace.not_before(now) {
+            Some(next) => Err(Refusal::RateLimited { wait: next.since(now) }),
+            None => {
+                pace.start(now);
+                Ok(())
+            }
+        }
+    }
+
+    fn count(&self, ended: &Result<Answer, Refusal>, took: Duration) {
+        match ended {
+            Ok(Answer::Accepted { receipt, conflict }) if receipt.is_duplicate() => {
+                if *conflict && !self.source.dedupe.body_varies {
+                    info!(source = %self.source.name, event = %receipt.event(), "duplicate with other bytes");
+                }
+                self.metrics.duplicate(*conflict, took);
+            }
+            Ok(Answer::Accepted { .. }) => self.metrics.accepted(took),
+            Ok(Answer::Challenge(_) | Answer::Probe(_)) => self.metrics.challenge(),
+            Err(Refusal::Method) => self.metrics.method_not_allowed(),
+            Err(refusal) => match refusal.failure() {
+                Some(failure) => self.metrics.failed(failure),
+                None => self.metrics.rejected(refusal.reason()),
+            },
+        }
+    }
+}
+
+/// The host the client asked for: of an absolute-form target or `:authority`, else `Host`.
+fn authority(uri: &http::Uri, headers: &HeaderMap) -> Option<String> {
+    match uri.authority() {
+        Some(authority) => Some(authority.as_str().to_owned()),
+        None => headers
+            .get(header::HOST)
+            .and_then(|host| host.to_str().ok())
+            .map(str::to_owned),
+    }
+}

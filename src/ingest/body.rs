@@ -1,6 +1,5 @@
 //! Reads a request's body: up to its limit, within its time, inside the memory budget.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,6 +8,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Incoming};
+use tokio_util::task::TaskTracker;
 
 /// Why a body was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,22 +82,51 @@ impl Drop for Share {
     }
 }
 
+/// A body that nobody has read to its end: when dropped, what is left is read and thrown away beside the answer, within
+/// bounds, so that the sender can read the answer instead of a connection reset.
+#[derive(Debug)]
+pub struct Unread<'t> {
+    /// `None` once it is read to its end, or broken.
+    body: Option<Incoming>,
+    tracker: &'t TaskTracker,
+}
+
+impl<'t> Unread<'t> {
+    /// A body of which nothing was read.
+    pub fn new(body: Incoming, tracker: &'t TaskTracker) -> Self {
+        Self {
+            body: Some(body),
+            tracker,
+        }
+    }
+}
+
+impl Drop for Unread<'_> {
+    fn drop(&mut self) {
+        if let Some(body) = self.body.take()
+            && !body.is_end_stream()
+        {
+            self.tracker.spawn(drain(body));
+        }
+    }
+}
+
 /// Reads `body` whole. The share of the budget must be kept as long as the bytes are.
-pub async fn read<'b>(
-    body: &'b mut Incoming,
+pub async fn read(
+    mut body: Unread<'_>,
     limit: u64,
     timeout: Duration,
     budget: &Budget,
 ) -> Result<(Bytes, Share), BodyRefused> {
     let mut share = budget.share();
-    if let Some(announced) = body.size_hint().exact() {
+    if let Some(announced) = body.body.as_ref().and_then(|body| body.size_hint().exact()) {
         if announced > limit {
             return Err(BodyRefused::TooLarge);
         }
         share.grow_to(announced)?;
     }
     let mut reader = Reader {
-        body,
+        body: &mut body,
         limit,
         share,
         first: Bytes::new(),
@@ -109,14 +138,16 @@ pub async fn read<'b>(
         Poll::Ready(done) => done,
         Poll::Pending => {
             let rest = std::future::poll_fn(|cx| reader.poll(cx));
-            tokio::time::timeout(timeout, rest).await.unwrap_or(Err(BodyRefused::TooSlow))
+            tokio::time::timeout(timeout, rest)
+                .await
+                .unwrap_or(Err(BodyRefused::TooSlow))
         }
     };
     done.map(|()| reader.finish())
 }
 
-struct Reader<'b> {
-    body: &'b mut Incoming,
+struct Reader<'b, 't> {
+    body: &'b mut Unread<'t>,
     limit: u64,
     share: Share,
     /// The first piece; the whole body in the usual case, and then it is never copied.
@@ -124,14 +155,22 @@ struct Reader<'b> {
     more: BytesMut,
 }
 
-impl Reader<'_> {
+impl Reader<'_, '_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyRefused>> {
         loop {
-            let frame = match Pin::new(&mut *self.body).poll_frame(cx) {
+            let Some(body) = &mut self.body.body else {
+                return Poll::Ready(Ok(()));
+            };
+            let frame = match Pin::new(body).poll_frame(cx) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(None) => return Poll::Ready(Ok(())),
-                Poll::Ready(Some(Err(_broken))) => return Poll::Ready(Err(BodyRefused::Incomplete)),
                 Poll::Ready(Some(Ok(frame))) => frame,
+                Poll::Ready(ended) => {
+                    self.body.body = None;
+                    return Poll::Ready(match ended {
+                        None => Ok(()),
+                        Some(_broken) => Err(BodyRefused::Incomplete),
+                    });
+                }
             };
             // Trailers speak of one hop only; they are dropped.
             let Ok(data) = frame.into_data() else { continue };
@@ -151,7 +190,9 @@ impl Reader<'_> {
             self.first = data;
         } else {
             if self.more.is_empty() {
-                let room = usize::try_from(self.share.bytes).unwrap_or(0).max(self.first.len() + data.len());
+                let room = usize::try_from(self.share.bytes)
+                    .unwrap_or(0)
+                    .max(self.first.len() + data.len());
                 self.more.reserve(room);
                 self.more.extend_from_slice(&std::mem::take(&mut self.first));
             }
@@ -161,7 +202,11 @@ impl Reader<'_> {
     }
 
     fn finish(self) -> (Bytes, Share) {
-        let bytes = if self.more.is_empty() { self.first } else { self.more.freeze() };
+        let bytes = if self.more.is_empty() {
+            self.first
+        } else {
+            self.more.freeze()
+        };
         (bytes, self.share)
     }
 }
@@ -171,8 +216,7 @@ const DRAIN_BYTES: u64 = 128 << 20;
 /// And for how long.
 const DRAIN_TIME: Duration = Duration::from_secs(2);
 
-/// Reads and drops what is left of a refused body, within bounds. Run it beside the answer, not before it.
-pub fn drain(mut body: Incoming) -> impl Future<Output = ()> + Send + 'static {
+async fn drain(mut body: Incoming) {
     let drained = async move {
         let mut left = DRAIN_BYTES;
         while left > 0 {
@@ -185,10 +229,8 @@ pub fn drain(mut body: Incoming) -> impl Future<Output = ()> + Send + 'static {
             }
         }
     };
-    async move {
-        // Over time or done: either way the body has had its chance.
-        let _elapsed = tokio::time::timeout(DRAIN_TIME, drained).await.is_err();
-    }
+    // Over time or done: either way the body has had its chance.
+    tokio::time::timeout(DRAIN_TIME, drained).await.ok();
 }
 
 #[cfg(test)]

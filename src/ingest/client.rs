@@ -44,7 +44,11 @@ pub fn identify(peer: IpAddr, headers: &mut HeaderMap, trusted: &[IpNet]) -> IpA
         .find(|hop| !is_trusted(*hop, trusted))
         .or_else(|| chain.first().and_then(|hop| parse_hop(hop)))
         .unwrap_or(peer);
-    let line = chain.into_iter().chain([peer.to_string()]).collect::<Vec<_>>().join(", ");
+    let line = chain
+        .into_iter()
+        .chain([peer.to_string()])
+        .collect::<Vec<_>>()
+        .join(", ");
     if let Ok(line) = HeaderValue::from_str(&line) {
         headers.insert(FORWARDED_FOR, line);
     }
@@ -57,7 +61,10 @@ fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
 
 /// An address, with or without port and brackets.
 fn parse_hop(hop: &str) -> Option<IpAddr> {
-    let bare = hop.strip_prefix('[').and_then(|rest| rest.split_once(']')).map_or(hop, |(address, _)| address);
+    let bare = hop
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once(']'))
+        .map_or(hop, |(address, _)| address);
     bare.parse()
         .or_else(|_| hop.parse().map(|socket: std::net::SocketAddr| socket.ip()))
         .ok()
@@ -95,7 +102,10 @@ mod tests {
 
     #[test]
     fn behind_a_trusted_proxy_the_rightmost_stranger_is_the_client() {
-        let mut given = headers(&[("x-forwarded-for", "1.1.1.1, 203.0.113.9"), ("x-forwarded-for", "10.0.0.7")]);
+        let mut given = headers(&[
+            ("x-forwarded-for", "1.1.1.1, 203.0.113.9"),
+            ("x-forwarded-for", "10.0.0.7"),
+        ]);
         let client = identify("10.0.0.8".parse().unwrap(), &mut given, &nets());
         assert_eq!(client.to_string(), "203.0.113.9");
         assert_eq!(
@@ -110,7 +120,10 @@ mod tests {
         let client = identify("10.0.0.8".parse().unwrap(), &mut given, &nets());
         assert_eq!(client.to_string(), "1.1.1.1");
         let mut given = headers(&[("x-forwarded-for", "garbage")]);
-        assert_eq!(identify("10.0.0.8".parse().unwrap(), &mut given, &nets()).to_string(), "10.0.0.8");
+        assert_eq!(
+            identify("10.0.0.8".parse().unwrap(), &mut given, &nets()).to_string(),
+            "10.0.0.8"
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use crate::net::head_guard::{HeadGuard, Seen};
+use crate::telemetry::metrics::Metrics;
 use crate::time::{Clock, Monotonic};
 
 /// Streams that one HTTP/2 connection may have open.
@@ -44,17 +45,6 @@ pub struct ListenSettings {
     pub head_timeout: Duration,
     /// From one request's end to the next one's first byte.
     pub idle_timeout: Duration,
-}
-
-/// Numbers that `/metrics` shows.
-#[derive(Debug, Default)]
-pub struct ListenCounters {
-    /// Open connections now.
-    pub open: AtomicU64,
-    /// Connections closed because a head took too long.
-    pub slow_heads: AtomicU64,
-    /// Connections spoiled by a head that could be read in two ways.
-    pub ambiguous_heads: AtomicU64,
 }
 
 /// What serves requests.
@@ -87,7 +77,7 @@ pub async fn serve<H: Handler>(
     listener: TcpListener,
     settings: ListenSettings,
     handler: Arc<H>,
-    counters: Arc<ListenCounters>,
+    metrics: Metrics,
     clock: Clock,
     tracker: TaskTracker,
     stop: CancellationToken,
@@ -113,6 +103,9 @@ pub async fn serve<H: Handler>(
 
     loop {
         // Taken before accepting: at the cap, clients wait in the kernel's queue and cost us no memory.
+        if slots.available_permits() == 0 {
+            metrics.server().connections_refused.add(1);
+        }
         let slot = tokio::select! {
             () = stop.cancelled() => return,
             slot = Arc::clone(&slots).acquire_owned() => match slot {
@@ -134,20 +127,15 @@ pub async fn serve<H: Handler>(
             debug!(%error, "could not set TCP_NODELAY");
         }
         let active = Arc::new(AtomicU32::new(0));
-        let io = GuardedStream::new(
-            stream,
-            &settings,
-            Arc::clone(&active),
-            Arc::clone(&counters),
-            clock.clone(),
-        );
+        let io = GuardedStream::new(stream, &settings, Arc::clone(&active), metrics.clone(), clock.clone());
         let handler = Arc::clone(&handler);
         let builder = Arc::clone(&builder);
-        let counters = Arc::clone(&counters);
+        let metrics = metrics.clone();
         let stop = stop.clone();
         tracker.spawn(async move {
             let _slot = slot;
-            counters.open.fetch_add(1, Ordering::Relaxed);
+            metrics.server().connections.add(1);
+            metrics.server().connections_accepted.add(1);
             let service = service_fn(move |request: Request<Incoming>| {
                 let busy = Busy::enter(&active);
                 let answer = Arc::clone(&handler).handle(request, peer);
@@ -167,10 +155,23 @@ pub async fn serve<H: Handler>(
                 }
             };
             if let Err(error) = result {
+                count_failure(&metrics, &*error);
                 debug!(%error, %peer, "connection ended early");
             }
-            counters.open.fetch_sub(1, Ordering::Relaxed);
+            metrics.server().connections.add(-1);
         });
+    }
+}
+
+/// hyper has answered 400 or 431 by itself; here it is counted.
+fn count_failure(metrics: &Metrics, error: &(dyn std::error::Error + 'static)) {
+    let Some(error) = error.downcast_ref::<hyper::Error>() else {
+        return;
+    };
+    if error.is_parse_too_large() {
+        metrics.server().heads_too_large.add(1);
+    } else if error.is_parse() {
+        metrics.server().heads_malformed.add(1);
     }
 }
 
@@ -208,7 +209,7 @@ struct GuardedStream {
     stream: TcpStream,
     guard: HeadGuard,
     active: Arc<AtomicU32>,
-    counters: Arc<ListenCounters>,
+    metrics: Metrics,
     clock: Clock,
     head_timeout: Duration,
     idle_timeout: Duration,
@@ -229,14 +230,14 @@ impl GuardedStream {
         stream: TcpStream,
         settings: &ListenSettings,
         active: Arc<AtomicU32>,
-        counters: Arc<ListenCounters>,
+        metrics: Metrics,
         clock: Clock,
     ) -> Self {
         Self {
             stream,
             guard: HeadGuard::new(settings.head.max(8192)),
             active,
-            counters,
+            metrics,
             clock,
             head_timeout: settings.head_timeout,
             idle_timeout: settings.idle_timeout,
@@ -271,8 +272,9 @@ impl GuardedStream {
         loop {
             let now = self.clock.monotonic();
             if now >= deadline {
-                if phase == Phase::Head && self.guard.in_head() {
-                    self.counters.slow_heads.fetch_add(1, Ordering::Relaxed);
+                match phase {
+                    Phase::Head => self.metrics.server().heads_too_slow.add(1),
+                    Phase::Idle => self.metrics.server().idle_closed.add(1),
                 }
                 return Poll::Ready(io::Error::from(io::ErrorKind::TimedOut));
             }
@@ -298,7 +300,7 @@ impl AsyncRead for GuardedStream {
                 let fresh = buf.filled_mut().get_mut(before..).unwrap_or_default();
                 this.seen_bytes |= !fresh.is_empty();
                 if this.guard.inspect(fresh) == Seen::Violation {
-                    this.counters.ambiguous_heads.fetch_add(1, Ordering::Relaxed);
+                    debug!("a head can be read in two ways; refused");
                 }
                 // A head that goes on keeps its start; anything else begins a new phase.
                 if !(was_in_head && this.guard.in_head()) {

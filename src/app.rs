@@ -1,0 +1,188 @@
+//! [`App`]: everything that runs, built in order and ended in order, in one place.
+//!
+//! **Start**: store (its lock first, so that a second process fails before it touches anything) → forwarder → admin
+//! listener → public listener. Nothing is answered before the store is open.
+//!
+//! **End** (DESIGN section 7): say so (`/readyz` 503, `Connection: close`) → wait `shutdown_delay`, so that load
+//! balancers notice → stop accepting and finish inbound requests → stop leasing and finish attempts until
+//! `shutdown_grace` → hand back leases and close the store → admin listener last, so that the end can be watched.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+use crate::admin::Admin;
+use crate::config::Config;
+use crate::dedupe::memory::RecentKeys;
+use crate::forward::Forwarder;
+use crate::forward::settings::SourceSettings;
+use crate::ingest::source::Source;
+use crate::ingest::{Ingest, IngestSettings};
+use crate::net::listen::{self, ListenSettings};
+use crate::store::Store;
+use crate::store::model::Notice;
+use crate::telemetry::metrics::Metrics;
+use crate::time::{Clock, Monotonic};
+
+/// Keys that the in-process memory holds: some 10 MiB.
+const RECENT_KEYS: usize = 65_536;
+
+/// The running server.
+#[derive(Debug)]
+pub struct App {
+    config: Config,
+    clock: Clock,
+    metrics: Metrics,
+}
+
+impl App {
+    /// Nothing is opened yet.
+    pub fn new(config: Config, clock: Clock) -> Self {
+        Self {
+            config,
+            clock,
+            metrics: Metrics::new(),
+        }
+    }
+
+    /// Runs until `stop`, then ends in order. Returns once the store is closed.
+    pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let Self { config, clock, metrics } = self;
+        let memory = Arc::new(RecentKeys::new(RECENT_KEYS, config.store.digest_window));
+        let store = open_store(&config, &clock, &metrics, &memory)?;
+
+        let ingest_tasks = TaskTracker::new();
+        let forward_tasks = TaskTracker::new();
+        let admin_tasks = TaskTracker::new();
+        let sources: Vec<Arc<Source>> = config.sources.into_iter().map(Arc::new).collect();
+
+        let upstreams = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
+        let forwarder = Forwarder::start(
+            config.upstreams,
+            sources
+                .iter()
+                .map(|source| (source.name.clone(), for_forwarding(source))),
+            store.clone(),
+            metrics.clone(),
+            clock.clone(),
+            forward_tasks.clone(),
+        );
+
+        let admin_listener = bind(config.admin.listen, "admin.listen")?;
+        let admin_address = admin_listener.local_addr()?;
+        let stop_admin = CancellationToken::new();
+        let admin = Admin::new(config.admin, upstreams, store.clone(), metrics.clone(), clock.clone());
+        let shutting_down = admin.shutting_down();
+        admin_tasks.spawn(admin.serve(admin_listener, stop_admin.clone()));
+
+        let listener = bind(config.listen, "listen")?;
+        let address = listener.local_addr()?;
+        let stop_accepting = CancellationToken::new();
+        let ingest = Arc::new(Ingest::new(
+            IngestSettings {
+                limits: config.limits.clone(),
+                sources,
+                trusted_proxies: config.trusted_proxies,
+                health_path: config.health_path,
+            },
+            store.clone(),
+            memory,
+            metrics.clone(),
+            clock.clone(),
+            ingest_tasks.clone(),
+        ));
+        let accepting = ingest_tasks.spawn(listen::serve(
+            listener,
+            ListenSettings {
+                connections: config.limits.connections,
+                head: config.limits.head,
+                head_timeout: config.limits.head_timeout,
+                idle_timeout: config.limits.idle_timeout,
+            },
+            ingest.clone(),
+            metrics,
+            clock.clone(),
+            ingest_tasks.clone(),
+            stop_accepting.clone(),
+        ));
+        info!(listen = %address, admin = %admin_address, "listening");
+
+        stop.cancelled().await;
+
+        info!("shutting down");
+        shutting_down.cancel();
+        ingest.start_draining();
+        tokio::time::sleep(config.shutdown_delay).await;
+
+        stop_accepting.cancel();
+        let deadline = clock.monotonic().after(config.shutdown_grace);
+        accepting.await.context("the accept loop failed")?;
+        ingest_tasks.close();
+        if !within(deadline, &clock, ingest_tasks.wait()).await {
+            warn!(
+                open = ingest_tasks.len(),
+                "inbound requests were cut off at the end of shutdown_grace"
+            );
+        }
+        drop(ingest);
+
+        forwarder.stop_leasing();
+        forward_tasks.close();
+        if !within(deadline, &clock, forward_tasks.wait()).await {
+            warn!(
+                running = forward_tasks.len(),
+                "attempts were cut off at the end of shutdown_grace and will be repeated"
+            );
+        }
+        // What still runs is let go of, recorded as unknown, before the store closes.
+        forwarder.cut_off();
+        forward_tasks.wait().await;
+
+        store.close().await;
+        stop_admin.cancel();
+        admin_tasks.close();
+        admin_tasks.wait().await;
+        info!("stopped");
+        Ok(())
+    }
+}
+
+fn open_store(config: &Config, clock: &Clock, metrics: &Metrics, memory: &Arc<RecentKeys>) -> anyhow::Result<Store> {
+    let upstreams = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
+    let notices = {
+        let memory = Arc::clone(memory);
+        let metrics = metrics.clone();
+        move |notice: Notice| {
+            if let Notice::Admitted { source, admission, .. } = &notice {
+                metrics.source(source).admitted(admission);
+            }
+            memory.observe(&notice);
+        }
+    };
+    Store::open(config.store.clone(), upstreams, clock.clone(), Box::new(notices))
+        .with_context(|| format!("could not open the store in {}", config.store.path.display()))
+}
+
+/// What lanes need to know of a source.
+fn for_forwarding(source: &Source) -> SourceSettings {
+    SourceSettings {
+        forward_path: source.forward_path.clone(),
+        verifier: Arc::clone(&source.verifier),
+    }
+}
+
+fn bind(address: SocketAddr, key: &str) -> anyhow::Result<TcpListener> {
+    listen::bind(address).with_context(|| format!("could not listen on {address} (`{key}`)"))
+}
+
+/// Waits for `done` until `deadline`; says whether it came.
+async fn within(deadline: Monotonic, clock: &Clock, done: impl Future<Output = ()>) -> bool {
+    tokio::time::timeout(deadline.since(clock.monotonic()), done)
+        .await
+        .is_ok()
+}
