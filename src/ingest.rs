@@ -160,7 +160,7 @@ impl Ingest {
         if let Some(probe) = respond::probe(source, &head) {
             return Ok(Answer::Probe(probe));
         }
-        let body = Unread::new(body, &self.tracker);
+        let body = self.unread(&head.headers, body);
         if !source.methods.contains(&head.method) {
             return Err(Refusal::Method);
         }
@@ -235,10 +235,15 @@ impl Ingest {
     async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
         let began = self.clock.monotonic();
         let (parts, body) = request.into_parts();
+        if let Some(refusal) = respond::not_for_an_origin(&parts) {
+            drop(self.unread(&parts.headers, body));
+            self.metrics.server().heads_malformed.add(1);
+            return refusal;
+        }
         let path = parts.uri.path();
         let Some(served) = self.find(path) else {
             let is_health = self.health_path.as_deref() == Some(path);
-            drop(Unread::new(body, &self.tracker));
+            drop(self.unread(&parts.headers, body));
             if is_health {
                 return respond::health(!self.draining.load(Ordering::Relaxed));
             }
@@ -255,6 +260,10 @@ impl Ingest {
             Ok(Answer::Probe(response)) => response,
             Err(refusal) => respond::refused(&refusal, &served.source),
         }
+    }
+
+    fn unread(&self, headers: &HeaderMap, body: Incoming) -> Unread<'_> {
+        Unread::new(body, headers.contains_key(header::EXPECT), &self.tracker)
     }
 
     fn head(&self, parts: http::request::Parts, peer: SocketAddr) -> RequestHead {

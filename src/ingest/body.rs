@@ -88,14 +88,17 @@ impl Drop for Share {
 pub struct Unread<'t> {
     /// `None` once it is read to its end, or broken.
     body: Option<Incoming>,
+    awaits_continue: bool,
     tracker: &'t TaskTracker,
 }
 
 impl<'t> Unread<'t> {
-    /// A body of which nothing was read.
-    pub fn new(body: Incoming, tracker: &'t TaskTracker) -> Self {
+    /// A body of which nothing was read. `awaits_continue`: the sender holds it back until we ask for it (RFC 9110
+    /// section 10.1.1), so a refusal must not read it, which would be asking.
+    pub fn new(body: Incoming, awaits_continue: bool, tracker: &'t TaskTracker) -> Self {
         Self {
             body: Some(body),
+            awaits_continue,
             tracker,
         }
     }
@@ -105,6 +108,7 @@ impl Drop for Unread<'_> {
     fn drop(&mut self) {
         if let Some(body) = self.body.take()
             && !body.is_end_stream()
+            && !self.awaits_continue
         {
             self.tracker.spawn(drain(body));
         }
@@ -132,6 +136,7 @@ pub async fn read(
         first: Bytes::new(),
         more: BytesMut::new(),
     };
+    reader.body.awaits_continue = false;
     // Most bodies have arrived with their head; only one that has not needs a timer.
     let at_once = std::future::poll_fn(|cx| Poll::Ready(reader.poll(cx))).await;
     let done = match at_once {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
-use http::{Method, Response, StatusCode};
+use http::{Method, Response, StatusCode, Version};
 use http_body_util::Full;
 
 use crate::ingest::body::BodyRefused;
@@ -171,6 +171,27 @@ pub fn refused(refusal: &Refusal, source: &Source) -> Response<Full<Bytes>> {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+/// Requests that no origin server answers otherwise, whatever their path: `CONNECT`, and HTTP/1.1 without exactly one
+/// `Host` (RFC 9112 section 3.2).
+pub fn not_for_an_origin(parts: &http::request::Parts) -> Option<Response<Full<Bytes>>> {
+    if parts.method == Method::CONNECT {
+        return Some(plain(StatusCode::METHOD_NOT_ALLOWED, Bytes::new()));
+    }
+    let hosts = parts.headers.get_all(header::HOST).iter().count();
+    let one = match parts.version {
+        Version::HTTP_11 => hosts == 1,
+        _ => hosts <= 1,
+    };
+    if one {
+        return None;
+    }
+    let mut response = plain(StatusCode::BAD_REQUEST, Bytes::new());
+    response
+        .headers_mut()
+        .insert(header::CONNECTION, HeaderValue::from_static("close"));
+    Some(response)
 }
 
 /// No source has this path.
