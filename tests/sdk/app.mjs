@@ -5,7 +5,10 @@ import { createServer } from "node:http";
 
 import { providers, sdkAccepts } from "./providers.mjs";
 
-/** Starts an app on a free loopback port. */
+/**
+ * Starts an app on a free loopback port. A request with `X-Test-Outage: NAME=SECONDS` finds the app of that name away
+ * at its first attempt: 503 with that `Retry-After`.
+ */
 export async function startApp(name) {
   const received = [];
   const server = createServer(async (request, response) => {
@@ -16,6 +19,11 @@ export async function startApp(name) {
     const provider = providers.find(({ source }) => source === headers["hooksluice-source"]);
     const accepted = provider !== undefined && (await sdkAccepts(provider, { method, target, headers, body }));
     received.push({ at: Date.now(), method, target, headers, lines: lines(rawHeaders), body, accepted });
+    const outage = headers["x-test-outage"];
+    if (outage?.startsWith(`${name}=`) && headers["hooksluice-attempt"] === "1") {
+      response.writeHead(503, { "Retry-After": outage.slice(name.length + 1) }).end();
+      return;
+    }
     // As an app would: what its SDK refuses is refused, and hooksluice sees it.
     response.writeHead(accepted ? 200 : 401).end();
   });
