@@ -155,3 +155,193 @@ fn field(hash: &mut Sha256, value: &[u8]) {
     hash.update(len.to_be_bytes());
     hash.update(value);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use http::{HeaderMap, HeaderName, Method};
+
+    use super::*;
+    use crate::diagnostic::Diagnostics;
+    use crate::request::{RawRequest, RequestHead};
+    use crate::secret::Secret;
+    use crate::time::Timestamp;
+    use crate::verify::record::Record;
+    use crate::verify::{SourceSecret, Verified, Verifier, VerifierOptions, presets};
+
+    const RULE: DedupeRule = DedupeRule {
+        parts: Vec::new(),
+        id_missing: IdMissing::Digest,
+        hold_same_content: false,
+        body_varies: false,
+    };
+
+    fn rule(parts: &[Part]) -> DedupeRule {
+        DedupeRule {
+            parts: parts.to_vec(),
+            ..RULE
+        }
+    }
+
+    fn request(target: &str, headers: &[(&str, &str)], body: &str) -> RawRequest {
+        let header = |(name, value): &(&str, &str)| (name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
+        RawRequest {
+            head: RequestHead {
+                method: Method::POST,
+                target: target.parse().unwrap(),
+                authority: None,
+                headers: headers.iter().map(header).collect::<HeaderMap>(),
+                client: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                received_at: Timestamp::from_secs(1),
+            },
+            body: body.to_owned().into(),
+        }
+    }
+
+    /// Verified by a token, so that no signature differs when a header does.
+    fn verified(text: &str, scope: Option<&str>, request: RawRequest) -> VerifiedRequest {
+        let text = format!("kind = \"token\"\nsignature = \"header:X-Token\"\n{text}");
+        let record = Record::read_text("acme", &text, &mut Diagnostics::new()).unwrap();
+        let mut secret = SourceSecret::new(Secret::new("token"));
+        secret.scope = scope.map(Into::into);
+        secret.label = scope.map(|scope| format!("label of {scope}").into());
+        let mut request = request;
+        request.head.headers.insert("x-token", "token".parse().unwrap());
+        let verifier = Verifier::new(record.into(), vec![secret], VerifierOptions::default()).unwrap();
+        match verifier.verify(request) {
+            Ok(Verified::Event(event)) => event,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    const BY_HEADER: &str = "delivery_id = \"header:X-Id\"\nevent_type = \"header:X-Type\"\nscope = \"header:X-Hook\"";
+
+    fn named(id: &str, kind: &str, hook: &str, scope: Option<&str>, body: &str) -> VerifiedRequest {
+        verified(
+            BY_HEADER,
+            scope,
+            request("/in", &[("x-id", id), ("x-type", kind), ("x-hook", hook)], body),
+        )
+    }
+
+    #[test]
+    fn a_repeat_has_the_same_key_whatever_its_time_target_and_other_headers() {
+        let first = named("a", "t", "h", None, "{}");
+        let mut later = request(
+            "/in?retry=1",
+            &[("x-id", "a"), ("x-type", "t"), ("x-hook", "h"), ("x-try", "2")],
+            "{}",
+        );
+        later.head.received_at = Timestamp::from_secs(9);
+        let later = verified(BY_HEADER, None, later);
+        for parts in [&[Part::Id][..], &[Part::Id, Part::Type, Part::Body]] {
+            assert_eq!(dedupe_key(&first, &rule(parts)), dedupe_key(&later, &rule(parts)));
+        }
+    }
+
+    #[test]
+    fn every_part_scope_and_rule_makes_another_key() {
+        let all = rule(&[Part::Id, Part::Type, Part::Body]);
+        let keys = [
+            dedupe_key(&named("a", "t", "h", None, "{}"), &all),
+            dedupe_key(&named("b", "t", "h", None, "{}"), &all),
+            dedupe_key(&named("a", "u", "h", None, "{}"), &all),
+            dedupe_key(&named("a", "t", "i", None, "{}"), &all),
+            dedupe_key(&named("a", "t", "h", Some("connect"), "{}"), &all),
+            dedupe_key(&named("a", "t", "h", None, "{ }"), &all),
+            dedupe_key(&named("a", "t", "h", None, "{}"), &rule(&[Part::Id])),
+            dedupe_key(&named("a", "t", "h", None, "{}"), &rule(&[Part::Id, Part::Type])),
+        ];
+        let distinct: HashSet<_> = keys.iter().map(|key| *key.as_ref().unwrap().digest()).collect();
+        assert_eq!(distinct.len(), keys.len());
+    }
+
+    #[test]
+    fn neighbouring_values_do_not_run_into_each_other() {
+        let parts = rule(&[Part::Id, Part::Type]);
+        assert_ne!(
+            dedupe_key(&named("ab", "c", "h", None, ""), &parts),
+            dedupe_key(&named("a", "bc", "h", None, ""), &parts)
+        );
+        assert_ne!(
+            dedupe_key(&named("a", "t", "x", Some("h"), ""), &parts),
+            dedupe_key(&named("a", "t", "hx", None, ""), &parts)
+        );
+    }
+
+    #[test]
+    fn a_label_is_no_part_of_a_key() {
+        let relabelled = |label: &str| {
+            let record = presets::find("gitlab").unwrap();
+            let mut secret = SourceSecret::new(Secret::new("token"));
+            secret.label = Some(label.into());
+            let verifier = Verifier::new(record, vec![secret], VerifierOptions::default()).unwrap();
+            let request = request("/in", &[("x-gitlab-token", "token"), ("idempotency-key", "a")], "{}");
+            match verifier.verify(request) {
+                Ok(Verified::Event(event)) => dedupe_key(&event, &rule(&[Part::Id])).unwrap(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(relabelled("2025"), relabelled("2026"));
+    }
+
+    #[test]
+    fn an_id_over_any_length_is_hashed_and_never_cut() {
+        let long = "x".repeat(5_000);
+        let other = format!("{long}y");
+        let parts = rule(&[Part::Id]);
+        assert_ne!(
+            dedupe_key(&named(&long, "t", "h", None, ""), &parts),
+            dedupe_key(&named(&other, "t", "h", None, ""), &parts)
+        );
+    }
+
+    #[test]
+    fn without_an_id_the_content_decides_or_the_request_is_refused() {
+        let parts = rule(&[Part::Id]);
+        let send = |target: &str, body: &str| verified(BY_HEADER, None, request(target, &[], body));
+        let key = dedupe_key(&send("/in", "{}"), &parts).unwrap();
+        assert_eq!(key.kind(), KeyKind::Digest);
+        assert_eq!(dedupe_key(&send("/in", "{}"), &parts), Ok(key));
+        assert_ne!(dedupe_key(&send("/in?x", "{}"), &parts), Ok(key));
+        assert_ne!(dedupe_key(&send("/in", "{ }"), &parts), Ok(key));
+        let reject = DedupeRule {
+            id_missing: IdMissing::Reject,
+            ..parts.clone()
+        };
+        let reason = Reason::MissingId;
+        assert_eq!(dedupe_key(&send("/in", "{}"), &reject), Err(Rejection { reason }));
+        assert!(dedupe_key(&named("a", "t", "h", None, ""), &reject).is_ok());
+        // A rule without the id needs none.
+        assert_eq!(
+            dedupe_key(&send("/in", "{}"), &rule(&[Part::Body])).unwrap().kind(),
+            KeyKind::Rule
+        );
+    }
+
+    #[test]
+    fn requests_without_content_of_their_own_are_never_the_same_again() {
+        let parts = rule(&[Part::Id]);
+        let empty = || verified("", None, request("/in", &[], ""));
+        let ping = || verified("ping = true", None, request("/in", &[], "{\"changed\":true}"));
+        assert_ne!(dedupe_key(&empty(), &parts), dedupe_key(&empty(), &parts));
+        assert_ne!(dedupe_key(&ping(), &parts), dedupe_key(&ping(), &parts));
+        assert_eq!((content_digest(&empty()), content_digest(&ping())), (None, None));
+        assert!(content_digest(&verified("", None, request("/in", &[], "{}"))).is_some());
+    }
+
+    #[test]
+    fn the_content_digest_is_blind_to_the_id() {
+        let digest = |id: &str, body: &str| content_digest(&named(id, "t", "h", None, body));
+        assert_eq!(digest("a", "{}"), digest("b", "{}"));
+        assert_ne!(digest("a", "{}"), digest("a", "{ }"));
+    }
+
+    #[test]
+    fn the_body_mark_is_the_start_of_the_bodys_sha_256() {
+        let mark = body_mark(&named("a", "t", "h", None, "abc"));
+        assert_eq!(data_encoding::HEXLOWER.encode(&mark), "ba7816bf8f01cfea");
+    }
+}

@@ -21,6 +21,7 @@ use crate::request::RawRequest;
 
 mod challenge;
 mod form;
+mod hint;
 mod json;
 mod mac;
 mod place;
@@ -34,6 +35,7 @@ pub mod record;
 pub mod sign;
 pub mod url;
 
+pub use hint::Hint;
 pub use mac::Hash;
 pub use verifier::{Rejected, SourceSecret, Tolerance, Verified, Verifier, VerifierOptions, VerifierProblem};
 

@@ -169,6 +169,8 @@ pub(super) struct Scheme {
     pub(super) event_type: Vec<Place>,
     /// All JSON pointers that judging and naming a request may ask for.
     pub(super) pointers: Vec<Pointer>,
+    /// Whether the public URL is part of what is signed.
+    pub(super) uses_url: bool,
 }
 
 /// Where the signed time stands and how old it may be.
@@ -181,12 +183,6 @@ pub(super) struct TimeRule {
 }
 
 impl Scheme {
-    /// Whether the public URL is part of what is signed.
-    pub(super) fn uses_url(&self) -> bool {
-        let required = self.also_require.iter().flat_map(|(left, right)| [left, right]);
-        self.payload.uses_url() || required.into_iter().any(Template::uses_url)
-    }
-
     /// Whether the signature covers the whole body.
     fn covers_body(&self) -> bool {
         let required = self.also_require.iter().flat_map(|(left, right)| [left, right]);
@@ -346,7 +342,7 @@ impl Record {
 
     /// Whether the public URL is signed, so that a source needs `public_url`.
     pub fn needs_public_url(&self) -> bool {
-        self.schemes.iter().any(Scheme::uses_url)
+        self.schemes.iter().any(|scheme| scheme.uses_url)
     }
 
     /// The record's own tolerance for old signatures, where it judges age: the longest of its families.

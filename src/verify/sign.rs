@@ -147,12 +147,13 @@ impl Verifier {
             None => None,
         };
         let group = Group::signing(key.unwrap_or_default().as_bytes(), time.as_bytes());
-        let url = self.urls(scheme, &fields).into_iter().next().unwrap_or_default();
+        let urls = self.urls(scheme, &fields);
+        let url = urls.first().map(String::as_str).unwrap_or_default();
         let with = Filling {
             fields: &fields,
             params: self.params(),
             timestamp: Some(time.as_bytes()),
-            url: &url,
+            url,
             group: Some(&group),
         };
         for (left, right) in &scheme.also_require {

@@ -139,6 +139,8 @@ pub(super) struct Group<'v> {
     keys: Vec<(&'v [u8], &'v [u8])>,
     /// What the request claims.
     pub(super) tags: Vec<Tag>,
+    /// The characters of the time that these were signed with.
+    pub(super) timestamp: Option<Cow<'v, [u8]>>,
 }
 
 impl<'v> Group<'v> {
@@ -154,6 +156,7 @@ impl<'v> Group<'v> {
         Self {
             keys: vec![(key, value)],
             tags: Vec::new(),
+            timestamp: None,
         }
     }
 }

@@ -72,6 +72,61 @@ impl PublicUrl {
     }
 }
 
+/// Other URLs that the provider may have been given for this request, each a likely slip: the other scheme, a slash
+/// more or less, the host that the request names, the received path instead of a written one.
+pub(super) fn slips(public_url: &PublicUrl, target: &PathAndQuery, hosts: &[&str]) -> Vec<String> {
+    let url = public_url.of(target);
+    let mut out = Vec::new();
+    let swapped = match url.split_once("://") {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => format!("http://{rest}"),
+        Some((_, rest)) => format!("https://{rest}"),
+        None => url.clone(),
+    };
+    for url in [&url, &swapped] {
+        let (before, query) = url.split_once('?').map_or((url.as_str(), None), |(b, q)| (b, Some(q)));
+        let with = |path: &str| query.map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
+        out.push(url.clone());
+        out.push(with(before.strip_suffix('/').unwrap_or(before)));
+        out.push(with(&format!("{before}/")));
+        out.push(before.to_owned());
+    }
+    for host in hosts {
+        out.extend(["https", "http"].map(|scheme| format!("{scheme}://{host}{target}")));
+    }
+    out.push(format!("{}{target}", public_url.origin));
+    out.dedup();
+    out.retain(|slip| *slip != url);
+    out
+}
+
+/// The URL with its query in every other order, if its parameters are few.
+pub(super) fn other_orders(url: &str) -> Vec<String> {
+    /// 120 orders at most.
+    const MAX_PARAMETERS: usize = 5;
+    let Some((before, query)) = url.split_once('?') else {
+        return Vec::new();
+    };
+    let parameters: Vec<&str> = query.split('&').collect();
+    if !(2..=MAX_PARAMETERS).contains(&parameters.len()) {
+        return Vec::new();
+    }
+    let mut orders: Vec<Vec<&str>> = vec![Vec::new()];
+    for parameter in parameters {
+        orders = orders
+            .into_iter()
+            .flat_map(|order| {
+                (0..=order.len()).map(move |at| {
+                    let mut longer = order.clone();
+                    longer.insert(at, parameter);
+                    longer
+                })
+            })
+            .collect();
+    }
+    let urls = orders.into_iter().map(|order| format!("{before}?{}", order.join("&")));
+    urls.filter(|other| other != url).collect()
+}
+
 /// A way in which a provider may have spelled the URL that it signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UrlVariant {
@@ -229,6 +284,15 @@ mod tests {
             assert_eq!(without_port(url), without);
             assert_eq!(with_default_port(url), with);
         }
+    }
+
+    #[test]
+    fn a_query_has_all_its_other_orders() {
+        let orders = other_orders("https://h/?a=1&b=2&c=3");
+        assert_eq!(orders.len(), 5);
+        assert!(orders.contains(&"https://h/?c=3&a=1&b=2".to_owned()));
+        assert!(other_orders("https://h/?a&b&c&d&e&f").is_empty());
+        assert!(other_orders("https://h/").is_empty());
     }
 
     #[test]

@@ -126,12 +126,6 @@ impl fmt::Debug for Verifier {
     }
 }
 
-/// Candidates with the characters of the time they were signed with.
-struct Claim<'v> {
-    group: Group<'v>,
-    timestamp: Option<Cow<'v, [u8]>>,
-}
-
 enum Judged {
     Event { secret_index: Option<usize> },
     Challenge(ChallengeAnswer),
@@ -212,11 +206,10 @@ impl Verifier {
     /// # Errors
     /// The refusal. `Ok` says nothing about the signature.
     pub fn refuse_head(&self, head: &RequestHead) -> Result<(), Rejection> {
-        let scheme = self.record.scheme_of(&head_fields(head));
-        let Some(scheme) = self.record.schemes.get(scheme) else {
+        let fields = head_fields(head);
+        let Some(scheme) = self.record.schemes.get(self.record.scheme_of(&fields)) else {
             return Ok(());
         };
-        let fields = head_fields(head);
         let mut unsigned = self
             .record
             .challenges
@@ -263,6 +256,62 @@ impl Verifier {
                 request: Box::new(request),
             }),
         }
+    }
+
+    /// Whether the request would be an event of this source at any time; for hints.
+    pub(super) fn holds(&self, request: &RawRequest) -> bool {
+        matches!(self.judge(request), Ok((Judged::Event { secret_index: Some(_) }, _)))
+    }
+
+    /// The same source but for what is given, without judging age; `None` if it cannot be. For hints.
+    pub(super) fn altered(
+        &self,
+        record: Arc<Record>,
+        secrets: Vec<SourceSecret>,
+        public_url: Option<PublicUrl>,
+    ) -> Option<Self> {
+        let mut macs: Vec<Vec<MacKey>> = record.schemes.iter().map(|_| Vec::new()).collect();
+        for secret in &secrets {
+            let keys = prepare(&record, &secret.secret).ok()?;
+            macs.iter_mut().zip(keys).for_each(|(list, key)| list.push(key));
+        }
+        Some(Self {
+            record,
+            secrets,
+            macs,
+            public_url,
+            tolerance: Some(Tolerance::Off),
+            params: self.params.clone(),
+        })
+    }
+
+    /// The record, shared.
+    pub(super) fn shared_record(&self) -> &Arc<Record> {
+        &self.record
+    }
+
+    /// The public URL.
+    pub(super) fn public_url(&self) -> Option<&PublicUrl> {
+        self.public_url.as_ref()
+    }
+
+    /// How far the time that the request's signature covers lies behind now (negative: ahead), in milliseconds.
+    pub(super) fn behind(&self, request: &RawRequest) -> Option<i64> {
+        let head = &request.head;
+        let scheme = self.record.schemes.get(self.record.scheme_of(&head_fields(head)))?;
+        let fields = Fields::new(
+            &head.method,
+            &head.target,
+            &head.headers,
+            &request.body,
+            &scheme.pointers,
+        );
+        let rule = scheme.time.as_ref()?;
+        let lines = scheme.signature.lines(&fields).ok()?;
+        let groups = scheme.signature.groups(&lines, scheme.hash.digest_len()).ok()?;
+        let text = signed_time(rule, &fields, groups.first()?)?;
+        let signed = rule.unit.parse(&text)?;
+        Some(head.received_at.as_millis().saturating_sub(signed.as_millis()))
     }
 
     fn judge(&self, request: &RawRequest) -> Result<(Judged, Names), Reason> {
@@ -319,24 +368,21 @@ impl Verifier {
         fields: &'v Fields<'_>,
         lines: &'v [Cow<'_, [u8]>],
         now: Timestamp,
-    ) -> Result<Vec<Claim<'v>>, Reason> {
-        let groups = scheme.signature.groups(lines, scheme.hash.digest_len())?;
-        let mut claims = Vec::with_capacity(groups.len());
+    ) -> Result<Vec<Group<'v>>, Reason> {
+        let mut groups = scheme.signature.groups(lines, scheme.hash.digest_len())?;
+        let Some(rule) = &scheme.time else {
+            return Ok(groups);
+        };
         let mut refused = Reason::MalformedSignature;
-        for group in groups {
-            let timestamp = scheme.time.as_ref().and_then(|rule| signed_time(rule, fields, &group));
-            match &scheme.time {
-                Some(rule) if rule.place.is_in_head() => {
-                    if let Err(reason) = self.judge_time(rule, timestamp.as_deref(), now) {
-                        refused = reason;
-                        continue;
-                    }
-                }
-                _ => {}
-            }
-            claims.push(Claim { group, timestamp });
-        }
-        if claims.is_empty() { Err(refused) } else { Ok(claims) }
+        groups.retain_mut(|group| {
+            group.timestamp = signed_time(rule, fields, group);
+            let fresh = match rule.place.is_in_head() {
+                true => self.judge_time(rule, group.timestamp.as_deref(), now),
+                false => Ok(()),
+            };
+            fresh.map_err(|reason| refused = reason).is_ok()
+        });
+        if groups.is_empty() { Err(refused) } else { Ok(groups) }
     }
 
     fn judge_time(&self, rule: &TimeRule, text: Option<&[u8]>, now: Timestamp) -> Result<(), Reason> {
@@ -357,30 +403,44 @@ impl Verifier {
         let lines = scheme.signature.lines(fields)?;
         let claims = self.claims(scheme, fields, &lines, now)?;
         let urls = self.urls(scheme, fields);
-        let keys = self.macs.get(index).map(Vec::as_slice).unwrap_or_default();
         let mut refused = Reason::WrongSignature;
         for claim in &claims {
             // Which spelling of the URL fits is no secret, so the first one ends the search.
-            for url in &urls {
-                let with = Filling {
-                    fields,
-                    params: &self.params,
-                    timestamp: claim.timestamp.as_deref(),
-                    url,
-                    group: Some(&claim.group),
-                };
-                let mut payload = Vec::new();
-                scheme.payload.fill(&with, &mut payload).map_err(missing)?;
-                let Some(secret) = self.vouching(keys, &payload, &claim.group, now) else {
-                    continue;
-                };
-                match self.judge_rest(scheme, &with, now) {
-                    Ok(()) => return Ok(secret),
+            for url in urls.iter() {
+                match self.judge_claim(index, scheme, fields, claim, url, now) {
+                    Ok(secret) => return Ok(secret),
+                    Err(Reason::WrongSignature) => {}
                     Err(reason) => refused = reason,
                 }
             }
         }
         Err(refused)
+    }
+
+    fn judge_claim(
+        &self,
+        index: usize,
+        scheme: &Scheme,
+        fields: &Fields<'_>,
+        claim: &Group<'_>,
+        url: &str,
+        now: Timestamp,
+    ) -> Result<usize, Reason> {
+        let with = Filling {
+            fields,
+            params: &self.params,
+            timestamp: claim.timestamp.as_deref(),
+            url,
+            group: Some(claim),
+        };
+        let mut payload = Vec::with_capacity(8);
+        scheme.payload.fill(&with, &mut payload).map_err(missing)?;
+        let keys = self.macs.get(index).map(Vec::as_slice).unwrap_or_default();
+        let secret = self
+            .vouching(keys, &payload, claim, now)
+            .ok_or(Reason::WrongSignature)?;
+        self.judge_rest(scheme, &with, now)?;
+        Ok(secret)
     }
 
     /// The first live secret whose MAC is among the candidates. Every candidate is compared with every live secret,
@@ -467,10 +527,13 @@ impl Verifier {
     }
 
     /// The spellings of the signed URL; one empty text where the scheme signs none.
-    pub(super) fn urls(&self, scheme: &Scheme, fields: &Fields<'_>) -> Vec<String> {
+    pub(super) fn urls(&self, scheme: &Scheme, fields: &Fields<'_>) -> Cow<'static, [String]> {
+        const NO_URL: &[String] = &[String::new()];
         match &self.public_url {
-            Some(public_url) if scheme.uses_url() => url::spellings(public_url.of(fields.target), &scheme.url_variants),
-            _ => vec![String::new()],
+            Some(public_url) if scheme.uses_url => {
+                Cow::Owned(url::spellings(public_url.of(fields.target), &scheme.url_variants))
+            }
+            _ => Cow::Borrowed(NO_URL),
         }
     }
 }

@@ -168,6 +168,9 @@ pub(super) fn judge_with(verifier: &Verifier, request: RawRequest) -> Judgement 
         Err(rejected) => Judgement {
             verdict: "reject",
             reason: Some(rejected.rejection.reason.to_string()),
+            hint: verifier
+                .hint(&rejected.request, rejected.rejection.reason)
+                .map(|hint| hint.to_string()),
             ..Judgement::default()
         },
     }

@@ -426,7 +426,10 @@ fn compile_scheme(
     for line in draft.also_require.map_or_else(Vec::new, |found| found.value) {
         also_require.extend(equality(&line, params, problems));
     }
+    let requires_url = |(left, right): &(Template, Template)| left.uses_url() || right.uses_url();
+    let uses_url = payload.uses_url() || also_require.iter().any(requires_url);
     Some(Scheme {
+        uses_url,
         when: value(draft.when).unwrap_or_default(),
         hash: value(draft.hash).unwrap_or(Hash::Sha256),
         signature,
