@@ -1,4 +1,4 @@
-//! [`DedupeKey`]: what decides "the same again", made only from a [`VerifiedRequest`](crate::verify::VerifiedRequest).
+//! [`DedupeKey`]: what decides "the same again", made only from a [`VerifiedRequest`].
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -57,7 +57,7 @@ impl Hash {
     }
 }
 
-/// The longest digest of [`Hash`].
+/// The longest digest of any hash here, in bytes.
 const MAX_TAG: usize = 64;
 
 /// A digest, or what a request claims to be one.
