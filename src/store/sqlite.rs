@@ -337,7 +337,7 @@ impl Backend {
             upstreams,
             reply,
         })?;
-        answer.await.unwrap_or(Err(StoreError::Closing))
+        answer.await.unwrap_or_else(|_gone| Err(self.not_carried_out()))
     }
 
     pub(super) async fn discard(
@@ -347,7 +347,7 @@ impl Backend {
     ) -> Result<Discarded, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.shared.inbox.order(Order::Discard { event, upstream, reply })?;
-        answer.await.unwrap_or(Err(StoreError::Closing))
+        answer.await.unwrap_or_else(|_gone| Err(self.not_carried_out()))
     }
 
     pub(super) async fn save_lane_record(&self, upstream: UpstreamName, record: LaneRecord) -> Result<(), StoreError> {
@@ -357,7 +357,16 @@ impl Backend {
             record,
             reply,
         })?;
-        answer.await.unwrap_or(Err(StoreError::Closing))
+        answer.await.unwrap_or_else(|_gone| Err(self.not_carried_out()))
+    }
+
+    /// Why an order's answer never came.
+    fn not_carried_out(&self) -> StoreError {
+        if *self.ended.borrow() {
+            StoreError::Closing
+        } else {
+            StoreError::Failed("it could not be carried out".to_owned())
+        }
     }
 
     pub(super) fn lane_record(&self, upstream: &UpstreamName) -> LaneRecord {

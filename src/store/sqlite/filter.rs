@@ -12,9 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::keys::Key;
 
-/// 16 bits for each of the 100,000 keys of a partition.
-pub(super) const ROWS: usize = 1_600_000;
-const ROWS_U64: u64 = 1_600_000;
+/// Bits for each key of a partition; a multiple of eight.
+const BITS_PER_KEY: usize = 16;
 const PROBES: usize = 8;
 const COLUMNS: usize = 64;
 
@@ -23,10 +22,10 @@ const COLUMNS: usize = 64;
 pub(super) struct Bits(Vec<u8>);
 
 impl Bits {
-    pub(super) fn of<'a>(keys: impl Iterator<Item = &'a Key>) -> Self {
-        let mut bytes = vec![0_u8; ROWS / 8];
+    pub(super) fn of<'a>(keys: impl Iterator<Item = &'a Key>, rows: usize) -> Self {
+        let mut bytes = vec![0_u8; rows / 8];
         for key in keys {
-            for row in rows(key) {
+            for row in rows_of(key, rows) {
                 if let Some(byte) = bytes.get_mut(row / 8) {
                     *byte |= 1 << (row % 8);
                 }
@@ -35,8 +34,8 @@ impl Bits {
         Self(bytes)
     }
 
-    pub(super) fn from_stored(bytes: Vec<u8>) -> Option<Self> {
-        (bytes.len() == ROWS / 8).then_some(Self(bytes))
+    pub(super) fn from_stored(bytes: Vec<u8>, partition_keys: usize) -> Option<Self> {
+        (bytes.len() == partition_keys * BITS_PER_KEY / 8).then_some(Self(bytes))
     }
 
     pub(super) fn as_bytes(&self) -> &[u8] {
@@ -49,8 +48,13 @@ impl Bits {
 pub(super) struct Matrix(Arc<[AtomicU64]>);
 
 impl Matrix {
-    fn new() -> Self {
-        Self((0..ROWS).map(|_row| AtomicU64::new(0)).collect())
+    fn new(rows: usize) -> Self {
+        Self((0..rows).map(|_row| AtomicU64::new(0)).collect())
+    }
+
+    /// Bits of a column.
+    pub(super) fn rows(&self) -> usize {
+        self.0.len()
     }
 
     /// Fills one column, over whatever was in it. Relaxed is enough: the column is handed over through a lock.
@@ -90,12 +94,21 @@ struct Group {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Filter {
+    rows: usize,
     groups: Vec<Group>,
 }
 
 impl Filter {
+    /// For partitions of about so many keys.
+    pub(super) fn new(partition_keys: usize) -> Self {
+        Self {
+            rows: partition_keys * BITS_PER_KEY,
+            groups: Vec::new(),
+        }
+    }
+
     /// A column to fill; it does not count before [`Filter::publish`].
     pub(super) fn reserve(&mut self) -> Column {
         let free = self
@@ -104,7 +117,7 @@ impl Filter {
             .position(|group| (group.live | group.taken) != u64::MAX);
         let index = free.unwrap_or_else(|| {
             self.groups.push(Group {
-                matrix: Matrix::new(),
+                matrix: Matrix::new(self.rows),
                 live: 0,
                 taken: 0,
                 partitions: [0; COLUMNS],
@@ -155,7 +168,7 @@ impl Filter {
     /// Partitions that may hold the key, newest first. All that do are among them.
     pub(super) fn candidates(&self, key: &Key, out: &mut Vec<u32>) {
         out.clear();
-        let rows = rows(key);
+        let rows = rows_of(key, self.rows);
         for group in &self.groups {
             let mut bits = group.live;
             for row in rows {
@@ -177,13 +190,13 @@ impl Filter {
 }
 
 /// The rows of a key: double hashing over its digest, which is uniform already (SHA-256).
-fn rows(key: &Key) -> [usize; PROBES] {
+fn rows_of(key: &Key, rows: usize) -> [usize; PROBES] {
     let (first, second) = key.hashes();
     let mut hash = first;
     std::array::from_fn(|_probe| {
         hash = hash.wrapping_add(second | 1);
-        // Multiply-shift: the high half of hash * ROWS is uniform below ROWS.
-        let row = (u128::from(hash) * u128::from(ROWS_U64)) >> 64;
+        // Multiply-shift: the high half of hash * rows is uniform below rows.
+        let row = (u128::from(hash) * u128::try_from(rows).unwrap_or(0)) >> 64;
         usize::try_from(row).unwrap_or(0)
     })
 }
@@ -195,6 +208,8 @@ mod tests {
     use super::*;
     use crate::store::sqlite::keys::Kind;
 
+    const KEYS: usize = 10_000;
+
     fn key(number: u32) -> Key {
         Key::new(7, Kind::Rule, &Sha256::digest(number.to_be_bytes()).into())
     }
@@ -202,33 +217,37 @@ mod tests {
     fn filled(filter: &mut Filter, partition: u32, keys: std::ops::Range<u32>) {
         let keys: Vec<Key> = keys.map(key).collect();
         let column = filter.reserve();
-        column.matrix.fill(column.bit, &Bits::of(keys.iter()));
+        column
+            .matrix
+            .fill(column.bit, &Bits::of(keys.iter(), column.matrix.rows()));
         filter.publish(&column, partition);
     }
 
     #[test]
     fn a_partition_that_holds_a_key_is_always_a_candidate_and_others_rarely() {
-        let mut filter = Filter::default();
+        let mut filter = Filter::new(KEYS);
         for partition in 0..3 {
-            filled(&mut filter, partition, partition * 100_000..(partition + 1) * 100_000);
+            filled(&mut filter, partition, partition * 10_000..(partition + 1) * 10_000);
         }
         let mut out = Vec::new();
         let mut wrong = 0;
-        for number in (0..300_000).step_by(7) {
+        for number in 0..30_000 {
             filter.candidates(&key(number), &mut out);
-            assert!(out.contains(&(number / 100_000)));
+            assert!(out.contains(&(number / 10_000)));
             wrong += out.len() - 1;
         }
-        // 42,858 look-ups, two wrong columns each, one in 1,700: about 50.
-        assert!(wrong < 150, "{wrong} false candidates");
+        // 30,000 look-ups, two wrong columns each, one in 1,700: about 35.
+        assert!(wrong < 100, "{wrong} false candidates");
     }
 
     #[test]
     fn a_column_counts_only_between_publish_and_remove_and_is_used_again() {
-        let mut filter = Filter::default();
+        let mut filter = Filter::new(KEYS);
         let mut out = Vec::new();
         let column = filter.reserve();
-        column.matrix.fill(column.bit, &Bits::of([key(1)].iter()));
+        column
+            .matrix
+            .fill(column.bit, &Bits::of([key(1)].iter(), column.matrix.rows()));
         filter.candidates(&key(1), &mut out);
         assert!(out.is_empty());
         filter.publish(&column, 9);
@@ -248,7 +267,7 @@ mod tests {
 
     #[test]
     fn more_than_sixty_four_partitions_take_a_second_matrix() {
-        let mut filter = Filter::default();
+        let mut filter = Filter::new(KEYS);
         for partition in 0..70 {
             filled(&mut filter, partition, partition..partition + 1);
         }
@@ -262,7 +281,7 @@ mod tests {
 
     #[test]
     fn stored_bits_of_another_length_are_refused() {
-        assert!(Bits::from_stored(vec![0; 3]).is_none());
-        assert!(Bits::from_stored(vec![0; ROWS / 8]).is_some());
+        assert!(Bits::from_stored(vec![0; 3], KEYS).is_none());
+        assert!(Bits::from_stored(vec![0; 2 * KEYS], KEYS).is_some());
     }
 }

@@ -182,7 +182,7 @@ pub(super) fn seal(map: &Map, column: &Column) -> Sealed {
             encode_entry(key, entry, page);
         }
     }
-    let filter = Bits::of(map.keys());
+    let filter = Bits::of(map.keys(), column.matrix.rows());
     column.matrix.fill(column.bit, &filter);
     Sealed { pages, filter }
 }
@@ -230,8 +230,8 @@ pub(super) struct Keys {
 
 impl Keys {
     /// The keys of the sealed partitions; the current one, `number`, is to be filled by [`Keys::insert`].
-    pub(super) fn new(sealed: Vec<(Partition, Bits)>, number: u32, floor: i64) -> Self {
-        let mut filter = Filter::default();
+    pub(super) fn new(sealed: Vec<(Partition, Bits)>, number: u32, floor: i64, partition_keys: usize) -> Self {
+        let mut filter = Filter::new(partition_keys);
         let mut partitions = Vec::new();
         for (partition, bits) in sealed {
             let column = filter.reserve();

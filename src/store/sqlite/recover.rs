@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, params};
 
 use super::filter::Bits;
-use super::keys::{ENTRY_BYTES, Entry, Key, Keys, Kind, PAGES_MAX, Partition, decode_entry, page_id};
+use super::keys::{Entry, Key, Keys, Kind, PAGES_MAX, Partition, entries, page_id};
 use super::lease::key_kind;
 use super::window::Window;
 use super::writer::Lane;
@@ -14,7 +14,7 @@ use super::{DispatchId, States, Tuning, state_from};
 use crate::id::{EventId, SourceName, UpstreamName};
 use crate::store::OpenError;
 use crate::store::model::{DispatchState, LaneRecord};
-use crate::time::{Clock, Timestamp};
+use crate::time::Timestamp;
 
 /// See the module.
 pub(super) struct Recovered {
@@ -34,7 +34,6 @@ pub(super) struct Recovered {
 pub(super) fn recover(
     conn: &mut Connection,
     upstreams: &[UpstreamName],
-    clock: &Clock,
     tuning: &Tuning,
 ) -> Result<Recovered, OpenError> {
     let sources = names(conn, "SELECT id, name FROM source")?
@@ -69,8 +68,7 @@ pub(super) fn recover(
         [],
         |row| row.get::<_, Option<i64>>(0),
     )?;
-    let keys = keys(conn, admitted_end)?;
-    let _ = (clock, tuning);
+    let keys = keys(conn, admitted_end, tuning)?;
     Ok(Recovered {
         sources,
         lanes,
@@ -180,14 +178,14 @@ fn count(conn: &Connection, lanes: &mut [Lane]) -> rusqlite::Result<i64> {
 }
 
 /// The sealed partitions with their filters, and the current one from the event rows behind them.
-fn keys(conn: &Connection, admitted_end: i64) -> Result<Keys, OpenError> {
+fn keys(conn: &Connection, admitted_end: i64, tuning: &Tuning) -> Result<Keys, OpenError> {
     let mut sealed = Vec::new();
     let mut statement =
         conn.prepare("SELECT partition, newest, pages, filter FROM key_partition ORDER BY partition")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let number: u32 = row.get(0)?;
-        let bits = Bits::from_stored(row.get(3)?)
+        let bits = Bits::from_stored(row.get(3)?, tuning.partition_keys)
             .ok_or_else(|| OpenError::Damaged(format!("the filter of key partition {number} is cut")))?;
         let partition = Partition {
             number,
@@ -200,17 +198,18 @@ fn keys(conn: &Connection, admitted_end: i64) -> Result<Keys, OpenError> {
         conn.query_row("SELECT next_partition, key_floor FROM meta WHERE id = 1", [], |row| {
             Ok((row.get(0)?, row.get(1)?))
         })?;
-    let mut keys = Keys::new(sealed, next, floor);
+    let mut keys = Keys::new(sealed, next, floor, tuning.partition_keys);
     // Pages of a partition that was not sealed.
     conn.execute(
         include_str!("drop_key_pages.sql"),
         params![page_id(keys.number(), 0), page_id(u32::MAX, PAGES_MAX - 1)],
     )?;
-    let mut statement = conn.prepare("SELECT entry FROM key_extra ORDER BY rowid")?;
+    let mut statement = conn.prepare("SELECT entries FROM key_extra ORDER BY rowid")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let (key, entry) = decode_entry(&row.get::<_, [u8; ENTRY_BYTES]>(0)?);
-        keys.insert(key, entry, entry.event.received_at());
+        for (key, entry) in entries(&row.get::<_, Vec<u8>>(0)?) {
+            keys.insert(key, entry, entry.event.received_at());
+        }
     }
     let mut statement = conn.prepare(include_str!("recent_keys.sql"))?;
     let mut rows = statement.query(params![floor, admitted_end])?;

@@ -4,17 +4,20 @@
 //! dead for `dead_retention`, and keys only as whole partitions after those of unfinished events were carried over. A
 //! wrong clock never deletes: while [`TimeTrust`] doubts it, nothing here runs.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use rusqlite::{OptionalExtension, params};
 
 use super::admit::read_key_page;
-use super::keys::{encode_entry, entries, page_id};
+use super::keys::{Entry, Key, Kind, encode_entry, entries, page_id};
 use super::lease::key_kind;
 use super::writer::{Move, Turn, Writer};
 use super::{DispatchId, state_from, to_i64};
+use crate::id::EventId;
 use crate::store::model::DispatchState;
 use crate::time::{Monotonic, Timestamp};
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// The clock is doubted after a jump of more than this against the monotonic one.
 const JUMP: Duration = Duration::from_secs(600);
@@ -246,40 +249,31 @@ impl Writer {
         if self.keys.unsealed_partition_of(run.end - 1).is_none() {
             return Ok(());
         }
-        use super::keys::{Entry, Key, Kind};
         let mut select = self.conn.prepare_cached(include_str!("recent_keys.sql"))?;
         let mut rows = select.query(params![run.first, run.end])?;
-        let mut extra = Vec::new();
+        let mut extra: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
         while let Some(row) = rows.next()? {
-            let id: [u8; 16] = row.get(0)?;
             let entry = Entry {
-                event: crate::id::EventId::from_bytes(id),
+                event: EventId::from_bytes(row.get(0)?),
                 body_mark: row.get(5)?,
             };
             let Some(partition) = self.keys.unsealed_partition_of(entry.event.position().get()) else {
                 continue;
             };
             let key = Key::new(row.get(1)?, Kind::from(key_kind(row.get(2)?)), &row.get(3)?);
-            extra.push((partition, key, entry));
+            encode_entry(&key, &entry, extra.entry(partition).or_default());
         }
         drop(rows);
-        for (partition, key, entry) in extra {
-            self.write_key_extra(partition, &key, &entry)?;
+        for (partition, entries) in extra {
+            self.write_key_extra(partition, &entries)?;
         }
         Ok(())
     }
 
-    fn write_key_extra(
-        &self,
-        partition: u32,
-        key: &super::keys::Key,
-        entry: &super::keys::Entry,
-    ) -> rusqlite::Result<()> {
-        let mut bytes = Vec::with_capacity(super::keys::ENTRY_BYTES);
-        encode_entry(key, entry, &mut bytes);
+    fn write_key_extra(&self, partition: u32, entries: &[u8]) -> rusqlite::Result<()> {
         self.conn
             .prepare_cached(include_str!("write_key_extra.sql"))?
-            .execute(params![partition, bytes])?;
+            .execute(params![partition, entries])?;
         Ok(())
     }
 
@@ -302,6 +296,7 @@ impl Writer {
             }
         };
         turn.dirty = true;
+        let mut carried = Vec::new();
         let most = if busy { PAGES_WHILE_BUSY } else { PAGES_WHILE_QUIET };
         for _ in 0..most {
             if dropping.next_page >= dropping.pages {
@@ -311,10 +306,13 @@ impl Writer {
             dropping.next_page += 1;
             for (key, entry) in entries(&page.unwrap_or_default()) {
                 if key.is_rule() && self.is_unfinished(entry.event.position().get())? && !self.keys.in_memory(&key) {
-                    self.write_key_extra(self.keys.number(), &key, &entry)?;
+                    encode_entry(&key, &entry, &mut carried);
                     self.keys.insert(key, entry, entry.event.received_at());
                 }
             }
+        }
+        if !carried.is_empty() {
+            self.write_key_extra(self.keys.number(), &carried)?;
         }
         self.retention.dropping = Some(dropping);
         if dropping.next_page >= dropping.pages {

@@ -87,7 +87,7 @@ CREATE TABLE key_partition (
 CREATE TABLE key_extra (
     rowid     INTEGER PRIMARY KEY,
     partition INTEGER NOT NULL,
-    entry     BLOB    NOT NULL
+    entries   BLOB    NOT NULL
 ) STRICT;
 
 -- What became of an upstream's dispatches, as of meta.tally_position. Delivered is what is left:

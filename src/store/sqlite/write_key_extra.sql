@@ -1,1 +1,1 @@
-INSERT INTO key_extra (partition, entry) VALUES (?1, ?2)
+INSERT INTO key_extra (partition, entries) VALUES (?1, ?2)

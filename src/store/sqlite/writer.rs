@@ -175,7 +175,9 @@ pub(super) struct Writer {
     wal_frames: Arc<AtomicU32>,
     corrupt: bool,
     closing: bool,
-    /// Released last, after the connection.
+    /// Closed after the connection: closing it drops this process's locks on the file.
+    database_file: Option<std::fs::File>,
+    /// Released last.
     _lock: Lock,
 }
 
@@ -192,7 +194,7 @@ pub(super) fn start(
     let lock = schema::lock(&files)?;
     let mut conn = schema::open_writer(&files, tuning.wal_bytes)?;
     let wal_frames = Arc::new(AtomicU32::new(0));
-    let recovered = recover::recover(&mut conn, &upstreams, &clock, &tuning)?;
+    let recovered = recover::recover(&mut conn, &upstreams, &tuning)?;
     watch_wal(&mut conn, &wal_frames)?;
     let windows = recovered
         .lanes
@@ -258,6 +260,7 @@ pub(super) fn start(
         wal_frames,
         corrupt: false,
         closing: false,
+        database_file: None,
         _lock: lock,
     };
     writer.finish_partition_at_open()?;
@@ -358,10 +361,19 @@ impl Writer {
         {
             return Patience::Linger(LINGER);
         }
-        if self.keys.frozen.is_some() || self.lanes.iter().any(|lane| lane.next_due.is_some()) {
+        if self.keys.frozen.is_some() {
             return Patience::Idle(IDLE_WITH_TIMERS);
         }
-        Patience::Idle(IDLE)
+        let lanes = self.lanes.iter().filter(|lane| lane.window.is_some());
+        match lanes.filter_map(|lane| lane.next_due).min() {
+            // A lane whose window is full has to ask, so a due date that has passed is no reason to hurry.
+            Some(due) => {
+                let wait = due.since(self.clock.now());
+                let wait = if wait.is_zero() { IDLE_WITH_TIMERS } else { wait };
+                Patience::Idle(wait.clamp(Duration::from_millis(1), IDLE_WITH_TIMERS))
+            }
+            None => Patience::Idle(IDLE),
+        }
     }
 
     /// One transaction. False when it failed.
@@ -813,7 +825,7 @@ impl Writer {
                 "leases could not be handed back; the next start ends them"
             ),
         }
-        self.helper.stop();
+        self.database_file = self.helper.stop();
         // The log is kept at its length for the next start; a limit would cut it to nothing when the last connection closes.
         let kept = self
             .conn
