@@ -446,4 +446,21 @@ mod tests {
         assert_eq!(upstream.exchange().await.outcome, delivered(200));
         assert_eq!(upstream.opened(), 2);
     }
+
+    #[tokio::test]
+    async fn an_upstream_that_does_not_read_leaves_nothing_behind() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let origin = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let tracker = TaskTracker::new();
+        let connections = Arc::new(Connections::new(&origin, Clock::system(), tracker.clone()));
+        let mut request = post();
+        *request.body_mut() = Full::new(Bytes::from(vec![0; 16 << 20]));
+        request
+            .headers_mut()
+            .insert("content-length", HeaderValue::from(16 << 20));
+        let answer = exchange(&connections, request, Duration::from_millis(50)).await;
+        assert!(matches!(answer.outcome, Outcome::Unknown { .. }), "{answer:?}");
+        tracker.close();
+        tokio::time::timeout(TIMEOUT, tracker.wait()).await.unwrap();
+    }
 }

@@ -26,7 +26,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::forward::message::Body;
 use crate::time::{Clock, Monotonic};
@@ -80,6 +80,9 @@ struct Idle {
 #[derive(Debug)]
 pub struct Connection {
     sender: SendRequest<Body>,
+    /// The task that moves its bytes. It ends with the connection, also in the middle of a request that the upstream
+    /// does not read.
+    _driver: AbortOnDropHandle<()>,
     opened_at: Monotonic,
     fresh: bool,
 }
@@ -161,13 +164,15 @@ impl Connections {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(CannotConnect::Ended)?;
-        self.tracker.spawn(async move {
+        let driver = self.tracker.spawn(async move {
             // What ends a connection is told to the request that it carried.
             let _told_to_the_request = driver.await;
         });
+        let driver = AbortOnDropHandle::new(driver);
         sender.ready().await.map_err(CannotConnect::Ended)?;
         Ok(Connection {
             sender,
+            _driver: driver,
             opened_at: self.clock.monotonic(),
             fresh: true,
         })

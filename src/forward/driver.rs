@@ -37,8 +37,9 @@ use crate::time::{Clock, Monotonic, Timestamp};
 const TICK: Duration = Duration::from_secs(1);
 /// Stopped time that may be missing from the store's record after a crash.
 const RECORD_EVERY: Duration = Duration::from_secs(10);
-/// How long outcomes may still wait for the store after attempts were cut off.
-const SETTLE_AFTER_CUT: Duration = Duration::from_secs(2);
+/// How long a lane waits for a store that does not answer, where it must not wait for ever: for its record, and for
+/// outcomes after attempts were cut off.
+const STORE_PATIENCE: Duration = Duration::from_secs(2);
 /// Warnings about attempts that failed come at most this often; the ones between are counted.
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
@@ -281,7 +282,7 @@ impl Driver {
 
     async fn after_cut(&self) {
         self.common.cut.cancelled().await;
-        tokio::time::sleep(SETTLE_AFTER_CUT).await;
+        tokio::time::sleep(STORE_PATIENCE).await;
     }
 
     fn log_attempt(&self, dispatch: &LeasedDispatch, outcome: &Outcome, took: Duration) {
@@ -323,10 +324,12 @@ impl Driver {
         }
     }
 
+    /// Saves what the store should remember, if it takes it soon. If not, the next tick tries again; a crash before
+    /// that counts some stopped time as running.
     async fn save_record(&self) {
-        if let Err(error) = self.try_save_record().await {
-            // Tried again with the next tick; without it, a crash counts some stopped time as running.
-            debug!(upstream = %self.settings.name, %error, "could not save the lane's record");
+        let saved = tokio::time::timeout(STORE_PATIENCE, self.try_save_record()).await;
+        if !matches!(saved, Ok(Ok(()))) {
+            debug!(upstream = %self.settings.name, "could not save the lane's record");
         }
     }
 
@@ -506,5 +509,20 @@ impl std::fmt::Display for Detail<'_> {
             Outcome::Delivered { status } | Outcome::Refused { status } => write!(f, "{}", status.as_u16()),
             Outcome::NotSent { cause } | Outcome::Unknown { cause } => f.write_str(cause),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_in_an_attempt_is_an_unknown_outcome() {
+        let answer = unpanicked(async {
+            tokio::task::yield_now().await;
+            panic!("on purpose")
+        })
+        .await;
+        assert!(matches!(answer.outcome, Outcome::Unknown { .. }), "{answer:?}");
     }
 }
