@@ -107,7 +107,10 @@ async fn list(args: ListArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         output::print_json(&found)?;
     } else {
-        output::print(&listed(&found.events))?;
+        match found.events.as_slice() {
+            [] => output::print("no event matches\n")?,
+            events => output::print(&listed(events))?,
+        }
         if let Some(cursor) = &found.next_cursor {
             output::print(&format!("\nmore: --cursor {}\n", output::printable(cursor)))?;
         }

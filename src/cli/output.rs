@@ -82,11 +82,11 @@ pub fn table(header: &[&str]) -> Table {
     table
 }
 
-/// A table as lines without spaces at their ends.
+/// A table as lines without spaces around them.
 pub fn lines(table: &Table) -> String {
     let mut out = String::new();
     for line in table.lines() {
-        out.push_str(line.trim_end());
+        out.push_str(line.trim());
         out.push('\n');
     }
     out
