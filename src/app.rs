@@ -53,6 +53,7 @@ impl App {
     /// Runs until `stop`, then ends in order. Returns once the store is closed.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         let Self { config, clock, metrics } = self;
+        metrics.server().limits.get_or_init(|| bounds(&config));
         let memory = Arc::new(RecentKeys::new(RECENT_KEYS, config.store.digest_window));
         let store = open_store(&config, &clock, &metrics, &memory)?;
 
@@ -150,6 +151,26 @@ impl App {
         info!("stopped");
         Ok(())
     }
+}
+
+/// The configured bounds under their keys, so that a metric of use can be seen beside its bound (P6). Durations in
+/// seconds.
+fn bounds(config: &Config) -> Vec<(&'static str, u64)> {
+    let (limits, store) = (&config.limits, &config.store);
+    let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+    vec![
+        ("limits.connections", count(limits.connections)),
+        ("limits.head", count(limits.head)),
+        ("limits.head_timeout", limits.head_timeout.as_secs()),
+        ("limits.body", limits.body),
+        ("limits.body_timeout", limits.body_timeout.as_secs()),
+        ("limits.idle_timeout", limits.idle_timeout.as_secs()),
+        ("limits.in_flight", limits.in_flight),
+        ("limits.unadmitted", count(limits.unadmitted)),
+        ("store.max_bytes", store.max_bytes),
+        ("store.min_free", store.min_free),
+        ("recent_keys", count(RECENT_KEYS)),
+    ]
 }
 
 fn open_store(config: &Config, clock: &Clock, metrics: &Metrics, memory: &Arc<RecentKeys>) -> anyhow::Result<Store> {

@@ -194,6 +194,9 @@ impl Ingest {
         if let Some(index) = event.proof().secret_index {
             served.metrics.secret_used(index, received_at);
         }
+        if let Some(signed_at) = event.proof().signed_at {
+            served.metrics.signature_age(received_at, signed_at);
+        }
         let dedupe_key =
             key::dedupe_key(&event, &source.dedupe).map_err(|rejection| Refusal::Rejected(rejection.reason))?;
         let body_mark = key::body_mark(&event);

@@ -224,7 +224,7 @@ impl Store {
             .await
     }
 
-    /// How long commits with their sync took since the store was opened.
+    /// How long the commits (with their sync) of appended events took since the store was opened.
     pub fn commit_times(&self) -> Arc<Histogram> {
         self.backend.commit_times()
     }

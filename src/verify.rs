@@ -18,6 +18,7 @@ use http::{HeaderMap, StatusCode};
 use sha2::{Digest, Sha256};
 
 use crate::request::RawRequest;
+use crate::time::Timestamp;
 
 mod challenge;
 mod form;
@@ -138,6 +139,8 @@ pub struct Proof {
     pub label: Option<Arc<str>>,
     /// The scope that it carries; part of the dedupe key.
     pub scope: Option<Arc<str>>,
+    /// The time that the signature covers, where the scheme signs one.
+    pub signed_at: Option<Timestamp>,
 }
 
 /// A request whose signature holds. Made only by this module.
@@ -212,6 +215,7 @@ impl VerifiedRequest {
                 secret_index: Some(0),
                 label: None,
                 scope: None,
+                signed_at: None,
             },
             names: Names {
                 delivery_id: delivery_id.map(str::to_owned),

@@ -190,7 +190,7 @@ pub(super) struct Shared {
     used_bytes: AtomicU64,
     wal_used_bytes: AtomicU64,
     free_bytes: AtomicU64,
-    /// Begun with `COMMIT`, ended by its sync.
+    /// Of transactions with appended events: begun with `COMMIT`, ended by its sync.
     commit_times: Arc<Histogram>,
     clock_trusted: AtomicBool,
 }

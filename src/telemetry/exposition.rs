@@ -110,7 +110,7 @@ fn print_sources(out: &mut Printer<'_, '_>, sources: &[(&str, &SourceMetrics)]) 
     )?;
     out.gauges(
         "signature_age_seconds",
-        "Age of the latest signature when it arrived; negative when it came from the future",
+        "Age of the latest signature when it arrived; negative when it came from the future, 0 where no time is signed",
         sources
             .iter()
             .map(|(name, source)| ([("source", *name)], seconds(source.latest_signature_age()))),
@@ -207,7 +207,7 @@ fn print_upstreams(out: &mut Printer<'_, '_>, upstreams: &[(&str, &UpstreamMetri
 fn print_store(out: &mut Printer<'_, '_>, store: &StoreMetrics) -> fmt::Result {
     out.histograms(
         "store_commit_seconds",
-        "How long a commit with its sync took",
+        "How long the commits of appended events took, with their sync",
         store.commit.get().map(|commit| ([], commit.as_ref())),
     )?;
     for (name, help, gauge) in [

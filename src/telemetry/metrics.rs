@@ -312,9 +312,10 @@ impl SourceMetrics {
         }
     }
 
-    /// How old the latest signature was when it arrived, in milliseconds; negative when it came from the future.
-    pub fn signature_age(&self, millis: i64) {
-        self.signature_age.set(millis);
+    /// A signature that holds covers this time.
+    pub fn signature_age(&self, received_at: Timestamp, signed_at: Timestamp) {
+        let age = received_at.as_millis().saturating_sub(signed_at.as_millis());
+        self.signature_age.set(age);
     }
 
     /// Requests that ended so.
@@ -359,7 +360,8 @@ impl SourceMetrics {
         self.revived.get()
     }
 
-    /// Age of the latest signature in milliseconds.
+    /// How old the latest signature was when it arrived, in milliseconds; negative when it came from the future, 0 where
+    /// the scheme signs no time.
     pub fn latest_signature_age(&self) -> i64 {
         self.signature_age.get()
     }

@@ -433,6 +433,32 @@ fn the_window_has_two_sides_and_can_be_set_or_switched_off() {
 }
 
 #[test]
+fn a_signed_time_is_told_where_there_is_one() {
+    let stripe = preset("stripe", &[STRIPE]);
+    let signed_at = Timestamp::from_secs(NOW - 7);
+    let mut late = post(&[], "{}");
+    let signature = stripe
+        .sign(&SignInput {
+            method: &late.head.method,
+            target: &late.head.target,
+            headers: &late.head.headers,
+            body: &late.body,
+            now: signed_at,
+            secret_index: None,
+        })
+        .unwrap();
+    late.head.headers.extend(signature);
+    assert_eq!(verdict(&stripe, late).unwrap().proof().signed_at, Some(signed_at));
+    let github = preset("github", &[SECRET]);
+    let signature = format!("sha256={GOOD_HEX}");
+    let untimed = post(
+        &[("x-hub-signature-256", &signature), ("x-github-delivery", "1")],
+        "{\"a\":1}",
+    );
+    assert_eq!(verdict(&github, untimed).unwrap().proof().signed_at, None);
+}
+
+#[test]
 fn the_id_comes_from_where_the_record_says_and_must_say_something() {
     // ID-09, ID-13.
     let verifier = custom(

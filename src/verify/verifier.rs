@@ -127,7 +127,10 @@ impl fmt::Debug for Verifier {
 }
 
 enum Judged {
-    Event { secret_index: Option<usize> },
+    Event {
+        secret_index: Option<usize>,
+        signed_at: Option<Timestamp>,
+    },
     Challenge(ChallengeAnswer),
 }
 
@@ -236,12 +239,19 @@ impl Verifier {
     pub fn verify(&self, request: RawRequest) -> Result<Verified, Rejected> {
         match self.judge(&request) {
             Ok((Judged::Challenge(answer), _)) => Ok(Verified::Challenge(answer)),
-            Ok((Judged::Event { secret_index }, names)) => {
+            Ok((
+                Judged::Event {
+                    secret_index,
+                    signed_at,
+                },
+                names,
+            )) => {
                 let secret = secret_index.and_then(|index| self.secrets.get(index));
                 let proof = Proof {
                     secret_index,
                     label: secret.and_then(|secret| secret.label.clone()),
                     scope: secret.and_then(|secret| secret.scope.clone()),
+                    signed_at,
                 };
                 Ok(Verified::Event(VerifiedRequest {
                     request,
@@ -260,7 +270,16 @@ impl Verifier {
 
     /// Whether the request would be an event of this source at any time; for hints.
     pub(super) fn holds(&self, request: &RawRequest) -> bool {
-        matches!(self.judge(request), Ok((Judged::Event { secret_index: Some(_) }, _)))
+        matches!(
+            self.judge(request),
+            Ok((
+                Judged::Event {
+                    secret_index: Some(_),
+                    ..
+                },
+                _
+            ))
+        )
     }
 
     /// The same source but for what is given, without judging age; `None` if it cannot be. For hints.
@@ -328,10 +347,13 @@ impl Verifier {
         if let Some(answer) = self.answer(&fields, false) {
             return Ok((Judged::Challenge(answer), Names::default()));
         }
-        let secret_index = match self.record.kind {
-            Kind::Hmac => Some(self.judge_mac(index, scheme, &fields, head.received_at)?),
-            Kind::Token | Kind::Basic => Some(self.judge_token(scheme, &fields, head.received_at)?),
-            Kind::None => None,
+        let (secret_index, signed_at) = match self.record.kind {
+            Kind::Hmac => {
+                let (secret, signed_at) = self.judge_mac(index, scheme, &fields, head.received_at)?;
+                (Some(secret), signed_at)
+            }
+            Kind::Token | Kind::Basic => (Some(self.judge_token(scheme, &fields, head.received_at)?), None),
+            Kind::None => (None, None),
         };
         if let Some(answer) = self.answer(&fields, true) {
             return Ok((Judged::Challenge(answer), Names::default()));
@@ -346,7 +368,13 @@ impl Verifier {
                 .as_ref()
                 .and_then(|place| fields.text(std::slice::from_ref(place))),
         };
-        Ok((Judged::Event { secret_index }, names))
+        Ok((
+            Judged::Event {
+                secret_index,
+                signed_at,
+            },
+            names,
+        ))
     }
 
     fn answer(&self, fields: &Fields<'_>, verified: bool) -> Option<ChallengeAnswer> {
@@ -399,7 +427,14 @@ impl Verifier {
         window.map_or(Ok(()), |window| window.judge(rule.unit, signed, now))
     }
 
-    fn judge_mac(&self, index: usize, scheme: &Scheme, fields: &Fields<'_>, now: Timestamp) -> Result<usize, Reason> {
+    /// The secret whose MAC it is, and the time that the MAC covers, where the scheme has one.
+    fn judge_mac(
+        &self,
+        index: usize,
+        scheme: &Scheme,
+        fields: &Fields<'_>,
+        now: Timestamp,
+    ) -> Result<(usize, Option<Timestamp>), Reason> {
         let lines = scheme.signature.lines(fields)?;
         let claims = self.claims(scheme, fields, &lines, now)?;
         let urls = self.urls(scheme, fields);
@@ -408,7 +443,11 @@ impl Verifier {
             // Which spelling of the URL fits is no secret, so the first one ends the search.
             for url in urls.iter() {
                 match self.judge_claim(index, scheme, fields, claim, url, now) {
-                    Ok(secret) => return Ok(secret),
+                    Ok(secret) => {
+                        let unit = scheme.time.as_ref().map(|rule| rule.unit);
+                        let signed_at = unit.and_then(|unit| unit.parse(claim.timestamp.as_deref()?));
+                        return Ok((secret, signed_at));
+                    }
                     Err(Reason::WrongSignature) => {}
                     Err(reason) => refused = reason,
                 }
