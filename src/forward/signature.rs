@@ -44,7 +44,7 @@ fn same_secret(verifier: &Verifier, event: &StoredEvent, now: Timestamp) -> Opti
     let label = event.secret_label.as_deref()?;
     let secrets = verifier.secrets();
     secrets.iter().position(|secret| {
-        secret.label.as_deref() == Some(label) && secret.not_after.is_none_or(|not_after| now <= not_after)
+        secret.label.as_deref() == Some(label) && secret.not_after.is_none_or(|not_after| now < not_after)
     })
 }
 

@@ -47,10 +47,12 @@ impl RefusalLog {
             state.pace.start(now);
             std::mem::take(&mut state.suppressed)
         };
+        let hint = source.verifier.hint(request, reason);
         info!(
             source = %source.name,
             client = %request.head.client,
             %reason,
+            hint = hint.as_ref().map(tracing::field::display),
             suppressed = (suppressed > 0).then_some(suppressed),
             "refused"
         );
