@@ -9,7 +9,6 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::keys::{Entry, Key, Kind};
 use super::lease::{Grant, RawEvent, key_kind};
-use super::window::weight_of;
 use super::writer::{Appended, Move, Turn, Writer};
 use super::{DispatchId, state_number, to_i64};
 use crate::id::{EventId, LeaseToken};
@@ -49,8 +48,7 @@ impl Writer {
         }
         let next = self.tail.events.pop_front();
         if let Some(appended) = &next {
-            let bytes = appended.event.as_ref().map_or(0, |event| weight_of(event));
-            self.tail.bytes = self.tail.bytes.saturating_sub(bytes);
+            self.tail.bytes = self.tail.bytes.saturating_sub(appended.weight);
             self.tail.count = self.tail.count.saturating_sub(1);
         }
         Ok(next)
@@ -78,8 +76,9 @@ impl Writer {
                 return Err(rusqlite::Error::IntegralValueOutOfRange(1, i64::from(source)));
             };
             let received_at = Timestamp::from_millis(raw.received_at);
+            let weight = raw.weight();
             let event = raw.decode().map(Arc::new);
-            self.tail.bytes += event.as_ref().map_or(0, |event| weight_of(event));
+            self.tail.bytes += weight;
             self.tail.loaded_end = id.position().get() + 1;
             self.tail.events.push_back(Appended {
                 id,
@@ -92,6 +91,7 @@ impl Writer {
                 content: row.get(5)?,
                 body_mark: row.get(6)?,
                 received_at,
+                weight,
                 event,
             });
             loaded += 1;
@@ -192,11 +192,12 @@ impl Writer {
                 _ if held => DispatchState::Held,
                 (Some(event), Some(room)) if caught_up => {
                     room.dispatches -= 1;
-                    room.bytes = room.bytes.saturating_sub(weight_of(event));
+                    room.bytes = room.bytes.saturating_sub(appended.weight);
                     let token = LeaseToken::new(rand::random());
                     turn.grants.push(Grant {
                         lane: slot,
                         event: Arc::clone(event),
+                        weight: appended.weight,
                         token,
                         attempt: 1,
                         attempts_on_clock: 1,

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::DispatchId;
+use super::window::weight_of;
 use crate::id::{EventId, LeaseToken, UpstreamName};
 use crate::key::DedupeKey;
 use crate::store::model::{AppendError, BodyMark, LaneRecord, Next, Outcome, Receipt, Settled, StoredEvent};
@@ -42,10 +43,7 @@ pub(in crate::store) struct Append {
 
 impl Append {
     pub(super) fn bytes(&self) -> usize {
-        self.head
-            .len()
-            .saturating_add(self.event.body.len())
-            .saturating_add(512)
+        weight_of(self.head.len(), self.event.body.len())
     }
 }
 

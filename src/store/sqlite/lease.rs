@@ -5,14 +5,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use rusqlite::{OptionalExtension, params};
 
 use super::inbox::LeaseRef;
-use super::window::{WINDOW_LOW, weight_of};
+use super::window::{Ready, WINDOW_LOW, weight_of};
 use super::writer::{Move, Turn, Writer};
-use super::{DispatchId, to_i64};
+use super::{DispatchId, state_number, to_i64};
 use crate::id::{EventId, LeaseToken, SourceName};
 use crate::key::{DedupeKey, KeyKind};
 use crate::store::codec;
@@ -27,12 +28,26 @@ const CLAIM_WHILE_BUSY: usize = 32;
 pub(super) struct Grant {
     pub(super) lane: usize,
     pub(super) event: Arc<StoredEvent>,
+    /// See [`weight_of`].
+    pub(super) weight: usize,
     pub(super) token: LeaseToken,
     pub(super) attempt: u32,
     pub(super) attempts_on_clock: u32,
     pub(super) replay: bool,
     pub(super) clock_started_at: Timestamp,
-    pub(super) clock_stopped_before: std::time::Duration,
+    pub(super) clock_stopped_before: Duration,
+}
+
+/// A pending dispatch that is due, read back.
+struct Due {
+    id: DispatchId,
+    attempts: u32,
+    attempts_on_clock: u32,
+    replay: bool,
+    clock_started_at: Timestamp,
+    clock_stopped_before: Duration,
+    weight: usize,
+    event: Option<StoredEvent>,
 }
 
 impl Writer {
@@ -68,7 +83,7 @@ impl Writer {
             let changed = update.execute(params![
                 id,
                 token,
-                super::state_number(state),
+                state_number(state),
                 due.as_millis(),
                 settle.attempt,
                 settle.started_at.as_millis(),
@@ -174,27 +189,17 @@ impl Writer {
                 continue;
             }
             let upstream = lane.upstream;
-            let ids: Vec<i64> = self
-                .conn
-                .prepare_cached(include_str!("due.sql"))?
-                .query_map(params![upstream, now.as_millis(), to_i64(most)], |row| row.get(0))?
-                .collect::<Result<_, _>>()?;
-            let found = ids.len();
-            let mut taken = 0;
+            let due = self.read_due(upstream, now, most, room.bytes)?;
+            let taken = due.len();
             let mut bytes = room.bytes;
-            for id in ids {
-                if bytes == 0 {
-                    break;
-                }
-                let weight = self.lease_one(turn, slot, DispatchId(id))?;
-                bytes = bytes.saturating_sub(weight);
-                taken += 1;
+            for dispatch in due {
+                bytes = bytes.saturating_sub(self.lease_one(turn, slot, dispatch)?);
             }
             if let Some(room) = turn.rooms.get_mut(slot) {
                 room.dispatches = room.dispatches.saturating_sub(taken);
                 room.bytes = bytes;
             }
-            if taken == found && found < most {
+            if taken < most && bytes > 0 {
                 let next: Option<i64> = self
                     .conn
                     .prepare_cached(include_str!("next_due.sql"))?
@@ -212,48 +217,68 @@ impl Writer {
         Ok(())
     }
 
+    /// The next `most` due dispatches, and no more than fit into `bytes`, but at least one.
+    fn read_due(&self, upstream: u32, now: Timestamp, most: usize, bytes: usize) -> rusqlite::Result<Vec<Due>> {
+        let mut statement = self.conn.prepare_cached(include_str!("due.sql"))?;
+        let mut rows = statement.query(params![upstream, now.as_millis(), to_i64(most)])?;
+        let mut due = Vec::new();
+        let mut left = bytes;
+        while left > 0
+            && let Some(row) = rows.next()?
+        {
+            let source: Option<u32> = row.get(7)?;
+            let raw = match source {
+                None => None,
+                Some(source) => Some(RawEvent {
+                    id: row.get(6)?,
+                    source: self.source_names.get(&source).cloned(),
+                    received_at: row.get(8)?,
+                    delivery_id: row.get(9)?,
+                    event_type: row.get(10)?,
+                    head: row.get(11)?,
+                    body: row.get(12)?,
+                }),
+            };
+            let weight = raw.as_ref().map_or(0, RawEvent::weight);
+            left = left.saturating_sub(weight);
+            due.push(Due {
+                id: DispatchId(row.get(0)?),
+                attempts: row.get(1)?,
+                attempts_on_clock: row.get(2)?,
+                replay: row.get(3)?,
+                clock_started_at: Timestamp::from_millis(row.get(4)?),
+                clock_stopped_before: Duration::from_millis(row.get(5)?),
+                weight,
+                event: raw.and_then(RawEvent::decode),
+            });
+        }
+        Ok(due)
+    }
+
     /// Leases one pending dispatch; returns the memory it takes.
-    fn lease_one(&mut self, turn: &mut Turn, slot: usize, id: DispatchId) -> rusqlite::Result<usize> {
+    fn lease_one(&mut self, turn: &mut Turn, slot: usize, due: Due) -> rusqlite::Result<usize> {
         turn.dirty = true;
-        let event = match load_event(&self.conn, id.position(), |source| {
-            self.source_names.get(&source).cloned()
-        })? {
-            Some(event) => Arc::new(event),
-            None => {
-                // A damaged row must not stop the lane, nor vanish: it is kept as dead, and said loudly.
-                tracing::error!(
-                    position = id.position(),
-                    "a stored event cannot be read; its dispatch is dead"
-                );
-                self.conn
-                    .prepare_cached(include_str!("end_dispatch.sql"))?
-                    .execute(params![id, super::state_number(DispatchState::Dead)])?;
-                turn.moves.push(Move {
-                    lane: slot,
-                    from: Some(DispatchState::Pending),
-                    to: Some(DispatchState::Dead),
-                });
-                return Ok(0);
-            }
-        };
-        let token = LeaseToken::new(rand::random());
-        let granted = self
-            .conn
-            .prepare_cached(include_str!("lease.sql"))?
-            .query_row(params![id, token.get()], |row| {
-                Ok((
-                    row.get::<_, u32>(0)?,
-                    row.get::<_, u32>(1)?,
-                    row.get::<_, bool>(2)?,
-                    row.get::<_, i64>(3)?,
-                    row.get::<_, u64>(4)?,
-                ))
-            })
-            .optional()?;
-        let Some((attempt, on_clock, replay, started_at, stopped_before)) = granted else {
+        let Some(event) = due.event else {
+            // A damaged row must not stop the lane, nor vanish: it is kept as dead, and said loudly.
+            tracing::error!(
+                position = due.id.position(),
+                "a stored event cannot be read; its dispatch is dead"
+            );
+            self.conn
+                .prepare_cached(include_str!("end_dispatch.sql"))?
+                .execute(params![due.id, state_number(DispatchState::Dead)])?;
+            turn.moves.push(Move {
+                lane: slot,
+                from: Some(DispatchState::Pending),
+                to: Some(DispatchState::Dead),
+            });
             return Ok(0);
         };
-        let weight = weight_of(&event);
+        let token = LeaseToken::new(rand::random());
+        let attempt = due.attempts.saturating_add(1);
+        self.conn
+            .prepare_cached(include_str!("lease.sql"))?
+            .execute(params![due.id, token.get(), attempt])?;
         turn.moves.push(Move {
             lane: slot,
             from: Some(DispatchState::Pending),
@@ -261,20 +286,21 @@ impl Writer {
         });
         turn.grants.push(Grant {
             lane: slot,
-            event,
+            event: Arc::new(event),
+            weight: due.weight,
             token,
             attempt,
-            attempts_on_clock: on_clock.saturating_add(1),
-            replay,
-            clock_started_at: Timestamp::from_millis(started_at),
-            clock_stopped_before: std::time::Duration::from_millis(stopped_before),
+            attempts_on_clock: due.attempts_on_clock.saturating_add(1),
+            replay: due.replay,
+            clock_started_at: due.clock_started_at,
+            clock_stopped_before: due.clock_stopped_before,
         });
-        Ok(weight)
+        Ok(due.weight)
     }
 
     /// Puts granted dispatches into their lanes' windows.
     pub(super) fn hand_out(&self, grants: Vec<Grant>) {
-        let mut by_lane: Vec<Vec<LeasedDispatch>> = self.lanes.iter().map(|_lane| Vec::new()).collect();
+        let mut by_lane: Vec<Vec<Ready>> = self.lanes.iter().map(|_lane| Vec::new()).collect();
         for grant in grants {
             let (Some(lane), Some(ready)) = (self.lanes.get(grant.lane), by_lane.get_mut(grant.lane)) else {
                 continue;
@@ -284,7 +310,7 @@ impl Writer {
                 token: grant.token,
             };
             let shared = Arc::clone(&self.shared);
-            ready.push(LeasedDispatch {
+            let dispatch = LeasedDispatch {
                 event: grant.event,
                 upstream: lane.name.clone(),
                 attempt: grant.attempt,
@@ -294,6 +320,10 @@ impl Writer {
                 attempts_on_clock: grant.attempts_on_clock,
                 token: grant.token,
                 give_back: Some(GiveBack(Box::new(move || shared.inbox.give_back(lease)))),
+            };
+            ready.push(Ready {
+                dispatch,
+                weight: grant.weight,
             });
         }
         for (lane, ready) in self.lanes.iter().zip(by_lane) {
@@ -326,28 +356,6 @@ fn died(
     }))
 }
 
-/// Reads an event back; `None` where it is missing or damaged.
-pub(super) fn load_event(
-    conn: &rusqlite::Connection,
-    position: i64,
-    source_name: impl Fn(u32) -> Option<SourceName>,
-) -> rusqlite::Result<Option<StoredEvent>> {
-    conn.prepare_cached(include_str!("load_event.sql"))?
-        .query_row([position], |row| {
-            Ok(RawEvent {
-                id: row.get(0)?,
-                source: source_name(row.get(1)?),
-                received_at: row.get(2)?,
-                delivery_id: row.get(3)?,
-                event_type: row.get(4)?,
-                head: row.get(5)?,
-                body: row.get(6)?,
-            })
-        })
-        .optional()
-        .map(|raw| raw.and_then(RawEvent::decode))
-}
-
 /// The columns of an event that are handed to a lane.
 #[derive(Debug)]
 pub(super) struct RawEvent {
@@ -361,6 +369,11 @@ pub(super) struct RawEvent {
 }
 
 impl RawEvent {
+    /// Memory that the event will stand for.
+    pub(super) fn weight(&self) -> usize {
+        weight_of(self.head.len(), self.body.len())
+    }
+
     pub(super) fn decode(self) -> Option<StoredEvent> {
         let head = codec::decode_head(self.head).ok()?;
         Some(StoredEvent {

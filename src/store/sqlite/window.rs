@@ -22,17 +22,24 @@ pub(super) const WINDOW_LOW: usize = WINDOW_MAX / 2;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    ready: Mutex<Ready>,
+    queue: Mutex<Queue>,
     arrived: Notify,
     /// The store has dispatches that are due and not in the window.
     pub(super) backlog: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Ready {
-    dispatches: VecDeque<LeasedDispatch>,
+struct Queue {
+    ready: VecDeque<Ready>,
     bytes: usize,
     closed: bool,
+}
+
+/// A leased dispatch and the memory it stands for.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub(super) dispatch: LeasedDispatch,
+    pub(super) weight: usize,
 }
 
 /// What may still be put in.
@@ -44,67 +51,73 @@ pub(super) struct Room {
 
 impl Window {
     pub(super) fn room(&self) -> Room {
-        let ready = self.lock();
-        if ready.closed {
+        let queue = self.lock();
+        if queue.closed {
             return Room {
                 dispatches: 0,
                 bytes: 0,
             };
         }
         Room {
-            dispatches: WINDOW_MAX.saturating_sub(ready.dispatches.len()),
-            bytes: WINDOW_BYTES_MAX.saturating_sub(ready.bytes),
+            dispatches: WINDOW_MAX.saturating_sub(queue.ready.len()),
+            bytes: WINDOW_BYTES_MAX.saturating_sub(queue.bytes),
         }
     }
 
     /// Whether it runs low.
     pub(super) fn wants_more(&self) -> bool {
-        let ready = self.lock();
-        !ready.closed && ready.dispatches.len() <= WINDOW_LOW && ready.bytes <= WINDOW_BYTES_MAX / 2
+        let queue = self.lock();
+        !queue.closed && queue.is_low()
     }
 
     /// Puts leased dispatches in; the room was asked for before, by the only thread that fills.
-    pub(super) fn push(&self, dispatches: Vec<LeasedDispatch>) {
-        if dispatches.is_empty() {
+    pub(super) fn push(&self, ready: Vec<Ready>) {
+        if ready.is_empty() {
             return;
         }
-        let mut ready = self.lock();
-        for dispatch in dispatches {
-            ready.bytes = ready.bytes.saturating_add(weight(&dispatch));
-            ready.dispatches.push_back(dispatch);
+        let mut queue = self.lock();
+        for ready in ready {
+            queue.bytes = queue.bytes.saturating_add(ready.weight);
+            queue.ready.push_back(ready);
         }
-        drop(ready);
+        drop(queue);
         self.arrived.notify_one();
     }
 
     /// Takes everything out and lets the feed end.
-    pub(super) fn close(&self) -> VecDeque<LeasedDispatch> {
-        let mut ready = self.lock();
-        ready.closed = true;
-        ready.bytes = 0;
-        let left = std::mem::take(&mut ready.dispatches);
-        drop(ready);
+    pub(super) fn close(&self) -> VecDeque<Ready> {
+        let mut queue = self.lock();
+        queue.closed = true;
+        queue.bytes = 0;
+        let left = std::mem::take(&mut queue.ready);
+        drop(queue);
         self.arrived.notify_one();
         left
     }
 
     fn pop(&self) -> Popped {
-        let mut ready = self.lock();
-        match ready.dispatches.pop_front() {
-            Some(dispatch) => {
-                ready.bytes = ready.bytes.saturating_sub(weight(&dispatch));
+        let mut queue = self.lock();
+        match queue.ready.pop_front() {
+            Some(Ready { dispatch, weight }) => {
+                queue.bytes = queue.bytes.saturating_sub(weight);
                 Popped::Dispatch {
                     dispatch,
-                    low: ready.dispatches.len() <= WINDOW_LOW && ready.bytes <= WINDOW_BYTES_MAX / 2,
+                    low: queue.is_low(),
                 }
             }
-            None if ready.closed => Popped::Closed,
+            None if queue.closed => Popped::Closed,
             None => Popped::Nothing,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Ready> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue {
+    fn is_low(&self) -> bool {
+        self.ready.len() <= WINDOW_LOW && self.bytes <= WINDOW_BYTES_MAX / 2
     }
 }
 
@@ -114,19 +127,9 @@ enum Popped {
     Closed,
 }
 
-/// Memory that a dispatch in the window stands for.
-pub(super) fn weight(dispatch: &LeasedDispatch) -> usize {
-    weight_of(&dispatch.event)
-}
-
-/// Memory that an event in a window stands for.
-pub(super) fn weight_of(event: &crate::store::model::StoredEvent) -> usize {
-    let headers: usize = event
-        .headers
-        .iter()
-        .map(|(name, value)| name.as_str().len().saturating_add(value.len()))
-        .fold(0, usize::saturating_add);
-    event.body.len().saturating_add(headers).saturating_add(512)
+/// Memory that an event stands for while it waits: its encoded head and its body, and what surrounds them.
+pub(super) fn weight_of(head: usize, body: usize) -> usize {
+    head.saturating_add(body).saturating_add(512)
 }
 
 /// The dispatches of one upstream, in the order in which they become due. One per upstream: a second one would take

@@ -22,14 +22,12 @@ use super::keys::Keys;
 use super::lease::Grant;
 use super::retention::{Retention, TimeTrust};
 use super::schema::{Files, Lock};
-use super::window::{Room, Window};
+use super::window::{Ready, Room, Window};
 use super::{LaneStatus, Shared, States, Status, Tuning, describe, position, recover, schema, to_i64};
 use crate::id::{EventId, SourceName, UpstreamName};
 use crate::key::DedupeKey;
 use crate::store::codec;
-use crate::store::model::{
-    AppendError, BodyMark, DispatchState, LaneRecord, LeasedDispatch, Notice, Receipt, Settled, StoredEvent,
-};
+use crate::store::model::{AppendError, BodyMark, DispatchState, LaneRecord, Notice, Receipt, Settled, StoredEvent};
 use crate::store::settings::StoreSettings;
 use crate::store::{OpenError, StoreError};
 use crate::time::Clock;
@@ -68,6 +66,8 @@ pub(super) struct Appended {
     pub(super) content: Option<[u8; 32]>,
     pub(super) body_mark: BodyMark,
     pub(super) received_at: crate::time::Timestamp,
+    /// Memory it stands for.
+    pub(super) weight: usize,
     /// The event itself, to be handed to a lane at once; `None` where it could not be read.
     pub(super) event: Option<Arc<StoredEvent>>,
 }
@@ -303,7 +303,7 @@ impl Drop for EndGuard {
         // Dropping what still waits answers it: the receivers see that the senders are gone.
         drop(self.shared.inbox.take(Patience::None));
         for (_number, window) in self.shared.windows.values() {
-            window.close().into_iter().for_each(LeasedDispatch::forget);
+            window.close().into_iter().for_each(|ready| ready.dispatch.forget());
         }
         if std::thread::panicking() {
             tracing::error!("the store's writer panicked; nothing is accepted until a restart");
@@ -479,6 +479,7 @@ impl Writer {
             self.reserved_end = reserved_end;
         }
         for append in self.appends.drain(..batch) {
+            let weight = append.bytes();
             let Append {
                 mut event,
                 upstreams,
@@ -530,6 +531,7 @@ impl Writer {
                 content,
                 body_mark,
                 received_at: event.received_at,
+                weight,
                 event: Some(event),
             });
         }
@@ -679,16 +681,12 @@ impl Writer {
     fn extend_tail(&mut self, appended: Vec<Appended>) {
         for appended in appended {
             self.tail.count += 1;
-            let bytes = appended
-                .event
-                .as_ref()
-                .map_or(0, |event| super::window::weight_of(event));
             let fits = self.tail.events.len() < self.tuning.tail_events
-                && self.tail.bytes.saturating_add(bytes) <= self.tuning.tail_bytes;
+                && self.tail.bytes.saturating_add(appended.weight) <= self.tuning.tail_bytes;
             // Once one is left out, all later ones are, so that the order stays.
             if fits && self.tail.loaded_end == appended.id.position().get() {
                 self.tail.loaded_end += 1;
-                self.tail.bytes += bytes;
+                self.tail.bytes += appended.weight;
                 self.tail.events.push_back(appended);
             }
         }
@@ -724,11 +722,7 @@ impl Writer {
         }
         self.refuse_appends(&why);
         for appended in turn.admitted.into_iter().rev() {
-            let bytes = appended
-                .event
-                .as_ref()
-                .map_or(0, |event| super::window::weight_of(event));
-            self.tail.bytes += bytes;
+            self.tail.bytes += appended.weight;
             self.tail.count += 1;
             self.tail.events.push_front(appended);
         }
@@ -740,6 +734,10 @@ impl Writer {
             reply(Err(StoreError::Failed(why.clone())));
         }
         self.retention.rolled_back();
+        for lane in &mut self.lanes {
+            // What the turn claimed is pending again; early is harmless.
+            lane.pending_from(crate::time::Timestamp::from_millis(i64::MIN));
+        }
         if let Some(frozen) = &mut self.keys.frozen {
             // Pages are written again from the start: replacing those that are there already.
             frozen.pages_written = 0;
@@ -808,7 +806,7 @@ impl Writer {
         let mut unused = Vec::new();
         for lane in &self.lanes {
             if let Some(window) = &lane.window {
-                for dispatch in window.close() {
+                for Ready { dispatch, .. } in window.close() {
                     unused.push(LeaseRef {
                         dispatch: super::DispatchId::new(dispatch.event.id.position().get(), lane.upstream),
                         token: dispatch.token,
