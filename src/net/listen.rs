@@ -89,7 +89,6 @@ pub async fn serve<H: Handler>(
         .timer(TokioTimer::new())
         // Armed in `GuardedStream`, which can tell an idle connection from a slow head.
         .header_read_timeout(None)
-        .pipeline_flush(true)
         // hyper's smallest buffer is 8 KiB; below that the guard's limit would not be answered with 431.
         .max_buf_size(settings.head.max(8192));
     builder
@@ -320,6 +319,10 @@ impl AsyncWrite for GuardedStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Behind an answer hyper does not read again until bytes arrive: the idle timer is armed here.
+        if self.poll_deadline(cx).is_ready() {
+            cx.waker().wake_by_ref();
+        }
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
