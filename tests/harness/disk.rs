@@ -49,14 +49,15 @@ impl Drop for Tmpfs {
     }
 }
 
-/// A disk filled to its last byte; there is room again when dropped.
+/// A disk filled up; there is room again when dropped.
 #[derive(Debug)]
 pub(crate) struct Full {
     ballast: PathBuf,
 }
 
 impl Full {
-    pub(crate) fn fill(disk: &Tmpfs) -> Self {
+    /// Leaves `free` bytes.
+    pub(crate) fn fill(disk: &Tmpfs, free: u64) -> Self {
         let ballast = disk.path().join("ballast");
         let mut file = File::create(&ballast).unwrap();
         let mut size = 1 << 20;
@@ -65,6 +66,8 @@ impl Full {
                 size /= 2;
             }
         }
+        let length = file.metadata().unwrap().len();
+        file.set_len(length.checked_sub(free).unwrap()).unwrap();
         Self { ballast }
     }
 }

@@ -18,8 +18,6 @@ use super::{Upstream, eventually, sign};
 pub(crate) struct Setup {
     directory: TempDir,
     store: PathBuf,
-    listen: SocketAddr,
-    admin: SocketAddr,
     /// Tables before `[upstreams.app]`.
     before: String,
     upstream: String,
@@ -41,8 +39,6 @@ impl Setup {
         Self {
             store: directory.path().join("store"),
             directory,
-            listen: free_address(),
-            admin: free_address(),
             before: String::new(),
             upstream: format!("[upstreams.app]\nurl = \"http://{upstream}\"\n"),
             after: String::new(),
@@ -126,10 +122,9 @@ impl Setup {
     }
 
     pub(crate) fn text(&self) -> String {
+        // Port 0: the system chooses, and the log says what it chose. A port picked beforehand may be taken meanwhile.
         format!(
-            "listen = \"{}\"\n[admin]\nlisten = \"{}\"\n[store.sqlite]\npath = \"{}\"\n{}\n{}\n{}",
-            self.listen,
-            self.admin,
+            "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n[store.sqlite]\npath = \"{}\"\n{}\n{}\n{}",
             self.store().display(),
             self.before,
             self.upstream,
@@ -167,19 +162,24 @@ impl Setup {
     pub(crate) fn start_command(&self, mut command: Command) -> Server {
         let log = self.directory().join("log");
         let file = fs::File::options().create(true).append(true).open(&log).unwrap();
+        let before = usize::try_from(file.metadata().unwrap().len()).unwrap();
         let child = command.stdout(Stdio::null()).stderr(file).spawn().unwrap();
+        let any: SocketAddr = ([127, 0, 0, 1], 0).into();
         let mut server = Server {
             child,
-            address: self.listen,
-            admin: self.admin,
+            address: any,
+            admin: any,
             log,
             allowed: self.allowed.clone(),
             secrets: self.environment.iter().map(|(_, secret)| secret.clone()).collect(),
         };
-        eventually("the server to be ready", || {
+        (server.address, server.admin) = eventually("the server to listen", || {
             if let Some(status) = server.child.try_wait().unwrap() {
                 panic!("the server ended with {status}:\n{}", server.log_text());
             }
+            listening(server.log_text().get(before..)?)
+        });
+        eventually("the server to be ready", || {
             let ready = client::try_exchange(
                 server.admin,
                 &Request::new("GET", "/readyz").header("Host", "localhost"),
@@ -188,6 +188,14 @@ impl Setup {
         });
         server
     }
+}
+
+/// The addresses that a log names: the public one and the admin's.
+fn listening(log: &str) -> Option<(SocketAddr, SocketAddr)> {
+    let line = log.lines().find(|line| line.contains("\"message\":\"listening\""))?;
+    let entry: serde_json::Value = serde_json::from_str(line).ok()?;
+    let address = |name: &str| entry[name].as_str()?.parse().ok();
+    Some((address("listen")?, address("admin")?))
 }
 
 /// The program under test, with an empty environment but for what it needs to be found.
@@ -335,6 +343,14 @@ impl Server {
             .unwrap_or_else(|_| panic!("one child expected: {children:?}"));
         kill_process(Pid::from_raw(server).unwrap(), Signal::TERM).unwrap();
         assert!(self.wait_for_end().success(), "{}", self.log_text());
+    }
+
+    /// Waits until the store takes no more events.
+    #[track_caller]
+    pub(crate) fn wait_until_refusing(&self) {
+        eventually("the store to refuse", || {
+            (self.admin_get("/readyz").status == 503).then_some(())
+        });
     }
 
     /// Waits until the store takes events again.
