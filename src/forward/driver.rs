@@ -165,7 +165,8 @@ impl Driver {
     fn launch(self: &Arc<Self>, dispatch: LeasedDispatch, slot: Slot) {
         let running = Running::new(Arc::clone(self), slot);
         let task = Arc::clone(self).attempt(dispatch, running);
-        self.common.tracker.spawn(task);
+        // Boxed: an attempt is some 5 KB, which the tracker and the runtime would copy four times.
+        self.common.tracker.spawn(Box::pin(task));
     }
 
     /// One attempt from its first byte until the store has its outcome.

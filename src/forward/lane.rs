@@ -8,7 +8,8 @@
 //!
 //! The lane is *stopped* while it refuses every attempt because it is paused or its breaker is open. A breaker whose
 //! wait is over refuses nothing, even if nothing is due to be the probe. A `Retry-After` hold is not a stop: the
-//! upstream answered.
+//! upstream answered. It holds the whole lane, since 429 and 503 speak of the server and not of the one request (RFC
+//! 6585 section 4, RFC 9110 section 15.6.4); `retry.max` bounds it, and a person's resume ends it.
 
 use std::time::Duration;
 
