@@ -50,6 +50,9 @@ struct Args {
     /// Leave this many dispatches pending at the end and measure opening with them.
     #[arg(long, default_value_t = 0)]
     pending: u64,
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
     /// Where the store lies; must be the disk that counts.
     #[arg(long, default_value = env!("CARGO_TARGET_TMPDIR"))]
     directory: PathBuf,
@@ -70,20 +73,10 @@ fn main() {
 
 async fn run(args: &Args, directory: &Path) {
     let bench = Bench::open(directory);
-    println!(
-        "{:>8} {:>10} {:>9} {:>9} {:>9} {:>10} {:>9} {:>10} {:>9} {:>9} {:>7}",
-        "keys",
-        "burst/s",
-        "us/event",
-        "B/event",
-        "batch",
-        "admit/s",
-        "us/event",
-        "sustain/s",
-        "us/event",
-        "B/event",
-        "RSS MB"
-    );
+    if !args.json {
+        print_header();
+    }
+    let mut curve = Vec::new();
     for keys in &args.keys {
         let wanted = keys * 1000;
         while bench.keys() < wanted {
@@ -94,6 +87,21 @@ async fn run(args: &Args, directory: &Path) {
         let admit = bench.drain().await;
         bench.take_all().await;
         let sustained = bench.sustained(args.producers, args.body, seconds, None).await;
+        if args.json {
+            curve.push(serde_json::json!({
+                "keys": bench.keys(),
+                "burst_events_per_second": burst.rate,
+                "burst_writer_micros": burst.writer_us,
+                "burst_written_bytes_per_event": burst.bytes,
+                "admitted_per_second": admit.rate,
+                "admission_writer_micros": admit.writer_us,
+                "sustained_events_per_second": sustained.rate,
+                "sustained_writer_micros": sustained.writer_us,
+                "sustained_written_bytes_per_event": sustained.bytes,
+                "resident_mb": resident_mb(),
+            }));
+            continue;
+        }
         println!(
             "{:>7}k {:>10.0} {:>9.2} {:>9.0} {:>9.1} {:>10.0} {:>9.2} {:>10.0} {:>9.2} {:>9.0} {:>7}",
             bench.keys() / 1000,
@@ -108,6 +116,9 @@ async fn run(args: &Args, directory: &Path) {
             sustained.bytes,
             resident_mb(),
         );
+    }
+    if args.json {
+        println!("{}", serde_json::json!({"store_curve": curve}));
     }
     if args.pending > 0 {
         let until = bench.keys() + args.pending;
@@ -127,6 +138,23 @@ async fn run(args: &Args, directory: &Path) {
             resident_mb()
         );
     }
+}
+
+fn print_header() {
+    println!(
+        "{:>8} {:>10} {:>9} {:>9} {:>9} {:>10} {:>9} {:>10} {:>9} {:>9} {:>7}",
+        "keys",
+        "burst/s",
+        "us/event",
+        "B/event",
+        "batch",
+        "admit/s",
+        "us/event",
+        "sustain/s",
+        "us/event",
+        "B/event",
+        "RSS MB"
+    );
 }
 
 fn pending(counts: &Counts) -> u64 {
