@@ -132,7 +132,7 @@ impl<'p> Stage<'p> {
             paths,
             clock: Clock::system(),
             server,
-            sender: Sender::new(paths.listen(), SECRET),
+            sender: Sender::new(SECRET),
             app,
             reports,
             first: None,
@@ -185,7 +185,13 @@ impl<'p> Stage<'p> {
         say("3. The body was changed on the way")?;
         let answer = self
             .sender
-            .send_tampered("/hooks/shop", "evt_2", r#"{"job":"job_2"}"#, r#"{"job":"job_9"}"#)
+            .send_tampered(
+                self.server.address(),
+                "/hooks/shop",
+                "evt_2",
+                r#"{"job":"job_2"}"#,
+                r#"{"job":"job_9"}"#,
+            )
             .await?;
         tell(&answer, "/hooks/shop", "evt_2")?;
         ensure!(answer.status == 401, "the sender saw {}", answer.status);
@@ -294,7 +300,7 @@ impl<'p> Stage<'p> {
     }
 
     async fn send(&self, path: &str, delivery: &str, body: &str) -> anyhow::Result<Answer> {
-        let answer = self.sender.send(path, delivery, body).await?;
+        let answer = self.sender.send(self.server.address(), path, delivery, body).await?;
         tell(&answer, path, delivery)?;
         Ok(answer)
     }

@@ -18,9 +18,8 @@ use crate::time::Clock;
 /// Longest answer that is read.
 const ANSWER_LIMIT: usize = 64 << 10;
 
-/// Sends to one server.
+/// Signs and sends.
 pub(super) struct Sender {
-    server: SocketAddr,
     secret: &'static str,
     http: Client<HttpConnector, Full<Bytes>>,
     clock: Clock,
@@ -34,28 +33,34 @@ pub(super) struct Answer {
 }
 
 impl Sender {
-    pub(super) fn new(server: SocketAddr, secret: &'static str) -> Self {
+    pub(super) fn new(secret: &'static str) -> Self {
         Self {
-            server,
             secret,
             http: Client::builder(TokioExecutor::new()).build(HttpConnector::new()),
             clock: Clock::system(),
         }
     }
 
-    pub(super) async fn send(&self, path: &str, delivery: &str, body: &str) -> anyhow::Result<Answer> {
-        self.send_tampered(path, delivery, body, body).await
+    pub(super) async fn send(
+        &self,
+        server: SocketAddr,
+        path: &str,
+        delivery: &str,
+        body: &str,
+    ) -> anyhow::Result<Answer> {
+        self.send_tampered(server, path, delivery, body, body).await
     }
 
     /// Signs `signed` and sends `sent`.
     pub(super) async fn send_tampered(
         &self,
+        server: SocketAddr,
         path: &str,
         delivery: &str,
         signed: &str,
         sent: &str,
     ) -> anyhow::Result<Answer> {
-        let request = Request::post(format!("http://{}{path}", self.server))
+        let request = Request::post(format!("http://{server}{path}"))
             .header("content-type", "application/json")
             .header("x-delivery-id", delivery)
             .header("x-signature", signature(self.secret, signed.as_bytes()))

@@ -1,8 +1,8 @@
-//! The demo's server: this program as a child process, in a temporary folder and on free ports.
+//! The demo's server: this program as a child process, in a temporary folder and on ports that the system chooses.
 
 use std::cell::Cell;
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -13,16 +13,15 @@ use http::{Method, StatusCode};
 use uuid::Uuid;
 
 use crate::cli::client::{AdminArgs, AdminClient};
+use crate::telemetry::logging;
 use crate::time::Clock;
 
 /// Where the secret is handed over.
 const SECRET_VARIABLE: &str = "HOOKSLUICE_DEMO_SECRET";
 
-/// The temporary folder and the ports. The folder is removed when this is dropped, unless it is kept.
+/// The temporary folder. It is removed when this is dropped, unless it is kept.
 pub(super) struct Paths {
     directory: PathBuf,
-    listen: SocketAddr,
-    admin: SocketAddr,
     keep: Cell<bool>,
 }
 
@@ -32,18 +31,12 @@ impl Paths {
         fs::create_dir(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
         Ok(Self {
             directory,
-            listen: free_address()?,
-            admin: free_address()?,
             keep: Cell::new(false),
         })
     }
 
     pub(super) fn directory(&self) -> &Path {
         &self.directory
-    }
-
-    pub(super) fn listen(&self) -> SocketAddr {
-        self.listen
     }
 
     /// Leaves the folder for the person to look at; returns the log in it.
@@ -54,9 +47,9 @@ impl Paths {
 
     pub(super) fn write_configuration(&self, app: SocketAddr, reports: SocketAddr) -> anyhow::Result<()> {
         let text = format!(
-            r#"listen = "{listen}"
+            r#"listen = "127.0.0.1:0"
 [admin]
-listen = "{admin}"
+listen = "127.0.0.1:0"
 [store]
 min_free = "0B"
 [store.sqlite]
@@ -78,8 +71,6 @@ provider = "hmac"
 secrets = [{{ env = "{SECRET_VARIABLE}" }}]
 upstreams = ["reports"]
 "#,
-            listen = self.listen,
-            admin = self.admin,
             store = self.directory.join("store").display(),
         );
         let path = self.configuration();
@@ -92,6 +83,18 @@ upstreams = ["reports"]
 
     fn log(&self) -> PathBuf {
         self.directory.join("log")
+    }
+
+    /// The addresses that the log names behind its first `skip` bytes: the public one and the admin's.
+    fn listening(&self, skip: usize) -> Option<(SocketAddr, SocketAddr)> {
+        let text = fs::read_to_string(self.log()).ok()?;
+        let line = text
+            .get(skip..)?
+            .lines()
+            .find(|line| line.contains(r#""message":"listening""#))?;
+        let line: serde_json::Value = serde_json::from_str(line).ok()?;
+        let address = |name: &str| line.get(name)?.as_str()?.parse().ok();
+        Some((address("listen")?, address("admin")?))
     }
 
     /// The error line of the log that names `event`.
@@ -116,6 +119,7 @@ impl Drop for Paths {
 /// A running server; killed when dropped.
 pub(super) struct Server {
     child: Child,
+    address: SocketAddr,
     admin: AdminClient,
 }
 
@@ -123,25 +127,36 @@ impl Server {
     /// Starts it and waits until it is ready.
     pub(super) async fn start(paths: &Paths, secret: &str, patience: Duration) -> anyhow::Result<Self> {
         let log = File::options().create(true).append(true).open(paths.log())?;
+        let before = usize::try_from(log.metadata()?.len())?;
         let child = Command::new(std::env::current_exe()?)
             .args(["serve", "-c"])
             .arg(paths.configuration())
             .env(SECRET_VARIABLE, secret)
+            // The addresses are read in its log.
+            .env(logging::VARIABLE, "info")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
             .context("cannot start the server")?;
-        let admin = AdminClient::new(&AdminArgs {
-            admin: format!("http://{}", paths.admin).parse()?,
-            token_env: None,
-        })?;
-        let mut server = Self { child, admin };
+        // Made at once, so that the child is killed whatever happens next.
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut server = Self {
+            child,
+            address: nowhere,
+            admin: admin_client(nowhere)?,
+        };
         let clock = Clock::system();
         let start = clock.monotonic();
-        while !server.is_ready().await {
-            let ended = server.child.try_wait()?;
-            if ended.is_some() || clock.monotonic().since(start) > patience {
+        loop {
+            if let Some((address, admin)) = paths.listening(before) {
+                server.address = address;
+                server.admin = admin_client(admin)?;
+                if server.is_ready().await {
+                    return Ok(server);
+                }
+            }
+            if server.child.try_wait()?.is_some() || clock.monotonic().since(start) > patience {
                 bail!(
                     "the server did not become ready; it said:\n{}",
                     fs::read_to_string(paths.log()).unwrap_or_default()
@@ -149,12 +164,16 @@ impl Server {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        Ok(server)
     }
 
     async fn is_ready(&self) -> bool {
         let answer = self.admin.raw(Method::GET, "/readyz", Bytes::new()).await;
         answer.is_ok_and(|(status, _)| status == StatusCode::OK)
+    }
+
+    /// Where it listens.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     pub(super) fn process_id(&self) -> u32 {
@@ -209,8 +228,9 @@ impl Drop for Server {
     }
 }
 
-/// An address that nobody listens on.
-fn free_address() -> anyhow::Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    Ok(listener.local_addr()?)
+fn admin_client(address: SocketAddr) -> anyhow::Result<AdminClient> {
+    Ok(AdminClient::new(&AdminArgs {
+        admin: format!("http://{address}").parse()?,
+        token_env: None,
+    })?)
 }
