@@ -173,7 +173,10 @@ fn load_until_killed(server: &mut Server, round: u64, dice: &mut Dice, pause: Du
             let mut dice = Dice(dice.roll());
             let acknowledged = &acknowledged;
             scope.spawn(move || {
-                let mut connection = Connection::open(address);
+                // On a busy machine the kill may come before this sender has begun.
+                let Ok(mut connection) = Connection::try_open(address) else {
+                    return;
+                };
                 let mut sent: Vec<String> = Vec::new();
                 loop {
                     // Every fourth request is a duplicate, often of one whose answer is not old.
