@@ -230,7 +230,11 @@ fn a_discarded_event_is_not_attempted_again() {
             .status,
         200
     );
-    let event = eventually("the event", || stage.server.events("").pop());
+    // Stored is not yet admitted: there is something to discard once its dispatch is made.
+    let event = eventually("the dispatch", || {
+        let event = stage.server.events("").pop()?;
+        (!event["dispatches"].as_array()?.is_empty()).then_some(event)
+    });
     let path = format!("/api/v1/events/{}/discard", event["id"].as_str().unwrap());
     assert_eq!(stage.server.admin_post(&path, "{}").status, 200);
     stage.upstream.start_again();
