@@ -35,9 +35,10 @@ impl Writer {
         let now = self.clock.now();
         for _ in 0..quota {
             let Some(appended) = self.next_unadmitted()? else { break };
-            // In the turn from the start: a rollback puts it back in front.
-            turn.admitted.push(appended.clone());
-            self.admit_one(turn, appended, now)?;
+            let admitted = self.admit_one(turn, &appended, now);
+            // In the turn, whatever came of it: a rollback puts it back in front.
+            turn.admitted.push(appended);
+            admitted?;
         }
         Ok(())
     }
@@ -106,7 +107,7 @@ impl Writer {
         Ok(())
     }
 
-    fn admit_one(&mut self, turn: &mut Turn, appended: Appended, now: Timestamp) -> rusqlite::Result<()> {
+    fn admit_one(&mut self, turn: &mut Turn, appended: &Appended, now: Timestamp) -> rusqlite::Result<()> {
         let notice = |admission, event: EventId, body_mark| Notice::Admitted {
             source: appended.source_name.clone(),
             key: appended.key,
@@ -115,11 +116,11 @@ impl Writer {
             received_at: event.received_at(),
             admission,
         };
-        match self.look_up(&appended)? {
+        match self.look_up(appended)? {
             Found::New { held } => {
                 let admission = if held { Admission::Held } else { Admission::New };
                 turn.notices.push(notice(admission, appended.id, appended.body_mark));
-                self.make_dispatches(turn, &appended, held, now)
+                self.make_dispatches(turn, appended, held, now)
             }
             Found::Duplicate(entry) => {
                 self.conn

@@ -1,1 +1,1 @@
-UPDATE dispatch SET state = ?2, token = NULL WHERE id = ?1
+UPDATE dispatch SET state = ?2, due = 0, token = NULL WHERE id = ?1

@@ -202,8 +202,8 @@ impl Inbox {
     pub(super) fn nudge(&self) {
         let mut waiting = self.lock();
         waiting.nudged = true;
-        let idle = waiting.writer == Writer::Idle;
-        self.notify(waiting, idle);
+        let sleeping = waiting.writer != Writer::Awake;
+        self.notify(waiting, sleeping);
     }
 
     /// No more appends, settles and orders from now on; the writer finishes what waits and ends.

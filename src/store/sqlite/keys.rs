@@ -371,3 +371,141 @@ impl Keys {
         self.partitions.retain(|partition| partition.number != number);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::convert::Infallible;
+
+    use proptest::prelude::*;
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+    use crate::id::Position;
+
+    fn key(number: u16) -> Key {
+        Key::new(3, Kind::Rule, &Sha256::digest(number.to_be_bytes()).into())
+    }
+
+    fn entry(position: i64) -> Entry {
+        Entry {
+            event: EventId::embedded(Timestamp::from_secs(1), Position::new(position).unwrap(), 9),
+            body_mark: position.to_be_bytes(),
+        }
+    }
+
+    #[test]
+    fn an_entry_comes_back_from_its_page() {
+        let mut page = Vec::new();
+        encode_entry(&key(1), &entry(11), &mut page);
+        encode_entry(&key(2), &entry(22), &mut page);
+        assert_eq!(page.len(), 2 * ENTRY_BYTES);
+        let read: Vec<_> = entries(&page).collect();
+        assert_eq!(read, [(key(1), entry(11)), (key(2), entry(22))]);
+        assert_eq!(entries(&page[..ENTRY_BYTES - 1]).count(), 0, "a cut entry is none");
+    }
+
+    #[test]
+    fn source_and_kind_tell_equal_digests_apart() {
+        let digest = Sha256::digest(b"x").into();
+        let keys = [
+            Key::new(1, Kind::Rule, &digest),
+            Key::new(2, Kind::Rule, &digest),
+            Key::new(1, Kind::Digest, &digest),
+            Key::new(1, Kind::Content, &digest),
+        ];
+        let map: Map = keys.iter().map(|key| (*key, entry(0))).collect();
+        assert_eq!(map.len(), 4);
+        assert!(keys[0].is_rule() && !keys[2].is_rule() && !keys[3].is_rule());
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Insert(u16),
+        Commit,
+        Rollback,
+        Freeze,
+        Seal,
+        DropOldest,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            20 => (0..400_u16).prop_map(Step::Insert),
+            6 => Just(Step::Commit),
+            2 => Just(Step::Rollback),
+            2 => Just(Step::Freeze),
+            2 => Just(Step::Seal),
+            1 => Just(Step::DropOldest),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+        /// The partitions, whatever is frozen, sealed or dropped, answer like one plain map per partition asked from the
+        /// newest to the oldest.
+        #[test]
+        fn partitions_answer_like_plain_maps(steps in prop::collection::vec(step(), 1..300)) {
+            let mut keys = Keys::new(Vec::new(), 0, 0, 50);
+            let mut disk: BTreeMap<i64, Vec<u8>> = BTreeMap::new();
+            let mut model: Vec<BTreeMap<u16, Entry>> = vec![BTreeMap::new()];
+            let mut uncommitted = model.clone();
+            for (at, step) in steps.into_iter().enumerate() {
+                let position = i64::try_from(at).unwrap();
+                match step {
+                    Step::Insert(number) => {
+                        keys.insert(key(number), entry(position), Timestamp::from_secs(position));
+                        uncommitted.last_mut().unwrap().insert(number, entry(position));
+                    }
+                    Step::Commit => {
+                        keys.commit();
+                        model = uncommitted.clone();
+                    }
+                    Step::Rollback => {
+                        keys.rollback();
+                        uncommitted = model.clone();
+                    }
+                    // The other steps happen between transactions.
+                    Step::Freeze => {
+                        keys.commit();
+                        model = uncommitted.clone();
+                        if keys.freeze(position).is_some() {
+                            model.push(BTreeMap::new());
+                        }
+                        uncommitted = model.clone();
+                    }
+                    Step::Seal => {
+                        keys.commit();
+                        model = uncommitted.clone();
+                        if let Some(frozen) = &mut keys.frozen {
+                            let sealed = seal(&frozen.map, &frozen.column);
+                            for (number, page) in sealed.pages.iter().enumerate() {
+                                disk.insert(page_id(frozen.number, number), page.clone());
+                            }
+                            frozen.sealed = Some(sealed);
+                            keys.sealed();
+                        }
+                    }
+                    Step::DropOldest => {
+                        keys.commit();
+                        model = uncommitted.clone();
+                        if let Some(oldest) = keys.partitions().first().copied() {
+                            keys.dropped(oldest.number);
+                            disk.retain(|id, _page| id >> 16 != i64::from(oldest.number));
+                            model[usize::try_from(oldest.number).unwrap()].clear();
+                            uncommitted = model.clone();
+                        }
+                    }
+                }
+                for number in (0..400).step_by(7) {
+                    let found = keys
+                        .find(&key(number), |id| Ok::<_, Infallible>(disk.get(&id).cloned()))
+                        .unwrap();
+                    let wanted = uncommitted.iter().rev().find_map(|partition| partition.get(&number));
+                    prop_assert_eq!(found.as_ref(), wanted);
+                }
+            }
+        }
+    }
+}

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::lease::{RawEvent, key_kind};
 use super::schema::{self, Files};
-use super::{DispatchId, Shared, position, state_from, state_number, to_i64};
+use super::{DispatchId, Shared, position, state_from, to_i64};
 use crate::id::{EventId, Position, SourceName, UpstreamName};
 use crate::key::DedupeKey;
 use crate::store::model::{DispatchState, Outcome};
@@ -50,9 +50,7 @@ impl Reader {
     ) -> rusqlite::Result<EventPage> {
         let limit = limit.clamp(1, PAGE_MAX);
         match filter.state {
-            Some(state @ (DispatchState::Dead | DispatchState::Leased)) => {
-                self.events_in_state(filter, state, before, limit)
-            }
+            Some(DispatchState::Dead) => self.dead_events(filter, before, limit),
             _ => self.scan_events(filter, before, limit),
         }
     }
@@ -92,10 +90,9 @@ impl Reader {
         Ok(page)
     }
 
-    fn events_in_state(
+    fn dead_events(
         &mut self,
         filter: &EventFilter,
-        state: DispatchState,
         before: Option<Position>,
         limit: usize,
     ) -> rusqlite::Result<EventPage> {
@@ -112,10 +109,8 @@ impl Reader {
         for upstream in upstreams {
             let ids: Vec<i64> = self
                 .conn
-                .prepare_cached(include_str!("list_in_state.sql"))?
-                .query_map(params![upstream, state_number(state), below, to_i64(limit)], |row| {
-                    row.get(0)
-                })?
+                .prepare_cached(include_str!("list_dead.sql"))?
+                .query_map(params![upstream, below, to_i64(limit)], |row| row.get(0))?
                 .collect::<Result<_, _>>()?;
             more |= ids.len() == limit;
             positions.extend(ids.into_iter().map(|id| DispatchId(id).position()));

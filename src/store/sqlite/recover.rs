@@ -113,6 +113,7 @@ fn lane(upstream: u32, name: UpstreamName, window: Option<Arc<Window>>) -> Lane 
         name,
         window,
         next_due: None,
+        full_turns: 0,
         states: States::default(),
         made: 0,
         pruned: 0,

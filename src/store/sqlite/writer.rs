@@ -22,7 +22,7 @@ use super::keys::Keys;
 use super::lease::Grant;
 use super::retention::{Retention, TimeTrust};
 use super::schema::{Files, Lock};
-use super::window::{Ready, Room, Window};
+use super::window::{Ready, Room, WINDOW_MAX, Window};
 use super::{LaneStatus, Shared, States, Status, Tuning, describe, position, recover, schema, to_i64};
 use crate::id::{EventId, SourceName, UpstreamName};
 use crate::key::DedupeKey;
@@ -52,6 +52,8 @@ const FAILED_PAUSE: Duration = Duration::from_millis(50);
 const POSITIONS_RESERVED: i64 = 65_536;
 /// Admitted positions between two saves of the tally, which bounds the recount at opening.
 const TALLY_EVERY: i64 = 16_384;
+/// So many turns a full window may hold admission up; then its lane counts as slow.
+const FULL_TURNS_MAX: u32 = 16;
 /// Remembered routes (sets of upstreams).
 const ROUTES_MAX: usize = 1_024;
 
@@ -92,6 +94,8 @@ pub(super) struct Lane {
     pub(super) window: Option<Arc<Window>>,
     /// No pending dispatch is due before this; `None` when there is none.
     pub(super) next_due: Option<crate::time::Timestamp>,
+    /// Turns in a row that found its window full while it was caught up.
+    pub(super) full_turns: u32,
     pub(super) states: States,
     pub(super) made: i64,
     pub(super) pruned: i64,
@@ -173,6 +177,8 @@ pub(super) struct Writer {
     pub(super) helper: Helper,
     pub(super) wal: Wal,
     wal_frames: Arc<AtomicU32>,
+    /// The last turn admitted nothing, for lack of room in a window.
+    admission_waits: bool,
     corrupt: bool,
     closing: bool,
     /// Closed after the connection: closing it drops this process's locks on the file.
@@ -258,6 +264,7 @@ pub(super) fn start(
         helper,
         wal: Wal::default(),
         wal_frames,
+        admission_waits: false,
         corrupt: false,
         closing: false,
         database_file: None,
@@ -348,7 +355,7 @@ impl Writer {
             || (!self.appends.is_empty() && room_for_appends)
             || !self.orders.is_empty()
             || self.settles.len() > SETTLES_MAX / 8
-            || self.tail.count > ADMIT_MAX / 8
+            || (self.tail.count > ADMIT_MAX / 16 && !self.admission_waits)
         {
             return Patience::None;
         }
@@ -422,7 +429,8 @@ impl Writer {
         self.record_settles(turn, SETTLES_MAX)?;
         self.take_back(turn)?;
         let batch = self.append_batch();
-        let quota = self.admission_quota(batch);
+        let quota = self.admission_quota(batch, &turn.rooms);
+        self.admission_waits = quota == 0;
         self.admit(turn, quota)?;
         self.write_appends(turn, batch)?;
         self.claim(turn, batch > 0)?;
@@ -457,12 +465,40 @@ impl Writer {
 
     /// How many events may be admitted in a turn that appends `batch`: proportional control on the tail. At a half of
     /// its bound admission is as fast as appending, so the tail settles there under an endless burst.
-    fn admission_quota(&self, batch: usize) -> usize {
-        if batch == 0 {
-            return ADMIT_MAX;
+    fn admission_quota(&mut self, batch: usize, rooms: &[Room]) -> usize {
+        if self.tail.count == 0 {
+            return 0;
         }
-        let bound = self.settings.unadmitted.max(2);
-        (batch.saturating_mul(self.tail.count) / (bound / 2)).min(ADMIT_MAX)
+        let quota = if batch == 0 {
+            ADMIT_MAX
+        } else {
+            let bound = self.settings.unadmitted.max(2);
+            (batch.saturating_mul(self.tail.count) / (bound / 2)).min(ADMIT_MAX)
+        };
+        quota.min(self.admission_cap(rooms))
+    }
+
+    /// What a lane takes at once need not be read back later. So where a lane keeps up, admission goes no further than its
+    /// window, and waits a moment for it to empty; where it does not, its events wait in the store as pending.
+    fn admission_cap(&mut self, rooms: &[Room]) -> usize {
+        let now = self.clock.now();
+        let mut cap = usize::MAX;
+        for (lane, room) in self.lanes.iter_mut().zip(rooms) {
+            let Some(window) = &lane.window else { continue };
+            if lane.next_due.is_some_and(|due| due <= now) {
+                continue;
+            }
+            if room.dispatches >= WINDOW_MAX / 4 && room.bytes > 0 {
+                lane.full_turns = 0;
+                cap = cap.min(room.dispatches);
+            } else if lane.full_turns < FULL_TURNS_MAX {
+                lane.full_turns += 1;
+                // The feed wakes us when the window runs low.
+                window.backlog.store(true, Ordering::Release);
+                cap = 0;
+            }
+        }
+        cap
     }
 
     fn write_appends(&mut self, turn: &mut Turn, batch: usize) -> rusqlite::Result<()> {
@@ -572,6 +608,7 @@ impl Writer {
                             name: name.clone(),
                             window: None,
                             next_due: None,
+                            full_turns: 0,
                             states: States::default(),
                             made: 0,
                             pruned: 0,
