@@ -45,17 +45,23 @@ fn nothing_acknowledged_is_lost_or_doubled_by_kills_at_random_moments() {
     let recorder = Arc::clone(&seen);
     let upstream = Upstream::forgetful(move |received| recorder.lock().unwrap().record(received));
     let setup = Setup::new(&upstream)
-        .upstream("retry = { first = \"20ms\", max = \"200ms\" }")
+        .upstream("retry = { first = \"20ms\", max = \"500ms\" }")
         .plain()
         .allow_log("\"upstream\":\"app\"");
     let mut acknowledged = BTreeSet::new();
     for round in 0..kills {
+        seen.lock().unwrap().weather = match dice.below(4) {
+            0 => Weather::Slow,
+            1 => Weather::Refusing,
+            _ => Weather::Fair,
+        };
         let mut server = setup.start();
         let pause = Duration::from_millis(dice.below(400));
         acknowledged.extend(load_until_killed(&mut server, round, &mut dice, pause));
     }
     assert!(!acknowledged.is_empty(), "the campaign never got an answer");
 
+    seen.lock().unwrap().weather = Weather::Fair;
     let server = setup.start();
     drain(&server);
     let seen = seen.lock().unwrap();
@@ -135,11 +141,24 @@ struct Seen {
     /// Delivery ids that were answered 200.
     delivered: BTreeSet<String>,
     attempts: u64,
+    weather: Weather,
     wrong: Vec<String>,
 }
 
+/// How the upstream behaves in one round.
+#[derive(Clone, Copy, Default)]
+enum Weather {
+    /// 200, and now and then 500.
+    #[default]
+    Fair,
+    /// 200 after a while: most attempts are under way at the kill.
+    Slow,
+    /// Never 200: the backlog grows.
+    Refusing,
+}
+
 impl Seen {
-    /// Every attempt is checked as it comes; one of sixteen is refused.
+    /// Every attempt is checked as it comes; what the upstream is like at the moment decides about it.
     fn record(&mut self, received: &Received) -> Answer {
         self.attempts += 1;
         let id = received.header("X-Delivery-Id").unwrap().to_owned();
@@ -156,11 +175,18 @@ impl Seen {
         if received.body != body(&id) {
             self.wrong.push(format!("{id}: other bytes"));
         }
-        if self.attempts.is_multiple_of(16) {
-            return Answer::Status(500);
+        match self.weather {
+            Weather::Fair if self.attempts.is_multiple_of(16) => Answer::Status(500),
+            // Not a 5xx, which would soon keep attempts away.
+            Weather::Refusing => Answer::Status(404),
+            Weather::Fair | Weather::Slow => {
+                self.delivered.insert(id);
+                match self.weather {
+                    Weather::Slow => Answer::After(Duration::from_millis(30), Box::new(Answer::Status(200))),
+                    Weather::Fair | Weather::Refusing => Answer::Status(200),
+                }
+            }
         }
-        self.delivered.insert(id);
-        Answer::Status(200)
     }
 }
 

@@ -83,6 +83,20 @@ fn a_redelivery_of_a_pending_event_adds_nothing() {
     stage.upstream.only();
 }
 
+// ID-03
+#[test]
+fn every_preset_s_ids_are_remembered_for_as_long_as_its_provider_retries() {
+    use hooksluice::verify::presets;
+    let window = hooksluice::store::settings::StoreSettings::default().window;
+    for name in presets::names() {
+        let horizon = presets::find(name).unwrap().retry_horizon();
+        assert!(
+            horizon.is_none_or(|horizon| horizon <= window),
+            "{name} retries for {horizon:?}"
+        );
+    }
+}
+
 // ID-04, ID-12
 #[test]
 fn the_same_content_under_another_id_is_new_unless_it_is_to_be_held() {

@@ -352,3 +352,91 @@ fn shutting_down_finishes_what_came_in_and_says_goodbye() {
     let Stage { mut server, .. } = stage;
     assert!(server.wait_for_end().success(), "{}", server.log_text());
 }
+
+#[test]
+fn a_source_s_rate_counts_verified_requests_only() {
+    let stage = Stage::new(|setup| setup.source("plain", "hmac", SECRET, "rate = \"2/m\""));
+    // Strangers cannot use the rate up.
+    for _ in 0..10 {
+        stage.refuse(&Request::post("/hooks/plain", "{}").header("X-Delivery-Id", "stranger"));
+    }
+    let send = |id: &str| stage.server.send(&sign::plain("/hooks/plain", id, b"{}"));
+    assert_eq!(send("a").status, 200);
+    assert_eq!(send("b").status, 200);
+    let over = send("c");
+    assert_eq!(over.status, 429);
+    let wait: u64 = over.header("Retry-After").unwrap().parse().unwrap();
+    assert!((1..=60).contains(&wait), "{wait}");
+    assert_eq!(stage.upstream.wait_for(2).len(), 2);
+}
+
+#[test]
+fn clients_that_are_not_on_a_source_s_list_are_forbidden() {
+    let stage = Stage::new(|setup| {
+        setup
+            .source("plain", "hmac", SECRET, "allow = [\"192.0.2.0/24\"]")
+            .source("near", "hmac", SECRET, "allow = [\"192.0.2.0/24\", \"127.0.0.0/8\"]")
+    });
+    stage.leaves_nothing(|| {
+        let answer = stage.server.send(&sign::plain("/hooks/plain", "allow", b"{}"));
+        assert_eq!((answer.status, answer.text().as_str()), (403, ""));
+        // What a stranger says about where it comes from is not believed.
+        let request = sign::plain("/hooks/plain", "allow", b"{}").header("X-Forwarded-For", "192.0.2.1");
+        assert_eq!(stage.server.send(&request).status, 403);
+    });
+    let labels = ["source=\"plain\"", "reason=\"address_not_allowed\""];
+    assert_eq!(stage.server.metric("hooksluice_rejections_total", &labels), 2.0);
+    stage.accept(&sign::plain("/hooks/near", "allow", b"{}"));
+}
+
+#[test]
+fn the_health_path_answers_on_the_public_port_only_if_it_is_configured() {
+    let stage = Stage::new(|setup| setup.tables("[server]\nhealth_path = \"/up\"").plain());
+    assert_eq!(stage.server.send(&Request::new("GET", "/up")).status, 200);
+    for target in ["/healthz", "/readyz", "/metrics", "/api/v1/events"] {
+        assert_eq!(stage.server.send(&Request::new("GET", target)).status, 404, "{target}");
+    }
+}
+
+#[test]
+fn malformed_http_is_told_so_and_harms_nobody_else() {
+    let stage = Stage::new(|setup| setup.plain());
+    let neighbour = sign::plain("/hooks/plain", "neighbour", b"{}");
+    for bytes in [
+        &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..],
+        b"GET\r\n\r\n",
+        b"POST /hooks/plain HTTP/9.9\r\nHost: x\r\n\r\n",
+        b"POST /hooks/plain HTTP/1.1\r\nHost: x\r\nBad Name: y\r\n\r\n",
+        b"POST /hooks/plain HTTP/1.1\r\nHost: x\r\nX: \x00\r\n\r\n",
+        b"POST /hooks/\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\r\n\r\n\r\n\r\nnonsense\r\n\r\n",
+    ] {
+        let mut connection = stage.server.connect();
+        connection.send(bytes);
+        connection.finish_sending();
+        let answer = connection.try_read(false);
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        assert!(
+            matches!(&answer, Ok(None)) || matches!(&answer, Ok(Some(answer)) if (400..500).contains(&answer.status)),
+            "{text:?}: {answer:?}"
+        );
+    }
+    stage.accept(&neighbour);
+}
+
+#[test]
+fn a_server_runs_without_a_file() {
+    let upstream = Upstream::start();
+    let setup = Setup::new(&upstream);
+    let mut command = crate::harness::server::program();
+    command
+        .env("GITHUB_WEBHOOK_SECRET", SECRET)
+        .args(["serve", "--provider", "github", "--secret-env", "GITHUB_WEBHOOK_SECRET"])
+        .args(["--upstream", &format!("http://{}", upstream.address())])
+        .args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--store"])
+        .arg(setup.store());
+    let server = setup.start_command(command);
+    let request = sign::github("/webhooks/github", "no-file", b"{}");
+    assert_eq!(server.send(&request).status, 200);
+    assert_eq!(upstream.only().header("Hooksluice-Source"), Some("github"));
+}

@@ -90,6 +90,22 @@ fn a_required_prefix_is_required_and_half_a_header_is_no_panic() {
     stage.accept(&plain(&format!("sha256={SHA256}")));
 }
 
+// SH-04
+#[test]
+fn a_prefix_that_the_scheme_calls_optional_may_be_missing() {
+    let stage = Stage::new(|setup| {
+        own_scheme(
+            setup,
+            "hash = \"sha256\"\nsignature = [\"header:X-Sig\"]\nprefix = \"sha256=\"\nprefix_optional = true\nencoding = \"hex\"",
+        )
+    });
+    stage.accept(&own("without", "X-Sig", SHA256));
+    stage.accept(&own("with", "X-Sig", &format!("sha256={SHA256}")));
+    for value in ["sha256=", "=", ""] {
+        stage.refuse(&own("half", "X-Sig", value));
+    }
+}
+
 // SH-05
 #[test]
 fn the_algorithm_is_the_scheme_s_choice_and_not_the_sender_s() {
@@ -280,6 +296,20 @@ fn a_missing_signature_and_a_wrong_one_are_told_apart_for_the_operator_only() {
         let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
         assert_eq!(server.metric("hooksluice_rejections_total", &labels), 1.0, "{reason}");
     }
+}
+
+// SH-21
+#[test]
+fn a_header_name_that_proxies_drop_is_warned_about() {
+    let stage = Stage::new(|setup| {
+        own_scheme(
+            setup,
+            "hash = \"sha256\"\nsignature = [\"header:X_Signature\"]\nencoding = \"hex\"",
+        )
+        .allow_log("underscore")
+    });
+    stage.server.wait_for_log(&["WARN", "underscore"]);
+    stage.accept(&own("sh-21", "X_Signature", SHA256));
 }
 
 // SC-01

@@ -1,7 +1,22 @@
 //! The store as an operator meets it: nothing lost, one process, nothing that needs a restart to heal.
 
+use std::io::Read;
+
 use crate::harness::sign::{self, SECRET};
 use crate::harness::{Answer, Setup, Stage, Upstream, eventually};
+
+/// The store's database file.
+fn database(setup: &Setup) -> std::path::PathBuf {
+    let mut files = std::fs::read_dir(setup.store())
+        .unwrap()
+        .map(|file| file.unwrap().path());
+    let is_database = |path: &std::path::PathBuf| {
+        let mut start = [0; 16];
+        let file = std::fs::File::open(path);
+        file.and_then(|mut file| file.read_exact(&mut start)).is_ok() && &start == b"SQLite format 3\0"
+    };
+    files.find(is_database).expect("a database")
+}
 
 // ST-01 in small; `tests/crash` is the campaign.
 #[test]
@@ -55,18 +70,53 @@ fn a_second_process_on_one_store_is_told_so() {
     stage.accept(&sign::plain("/hooks/plain", "still", b"{}"));
 }
 
+// ST-07
+#[test]
+fn a_long_reader_outside_cannot_make_the_log_grow_for_ever() {
+    let stage = Stage::new(|setup| setup.plain().allow_log("checkpoint").allow_log("log"));
+    stage.accept(&sign::plain("/hooks/plain", "first", b"{}"));
+    let database = database(&stage.setup);
+    let log = database.with_extension("db-wal");
+    let send = |count: usize, name: &str| {
+        let body = vec![b'x'; 1 << 20];
+        for number in 0..count {
+            let request = sign::plain("/hooks/plain", &format!("{name}-{number}"), &body);
+            assert_eq!(stage.server.send(&request).status, 200);
+        }
+    };
+    let size = || std::fs::metadata(&log).unwrap().len();
+    // A person's shell with an open read transaction.
+    let shell = rusqlite::Connection::open(&database).unwrap();
+    shell
+        .execute_batch("BEGIN; SELECT count(*) FROM sqlite_master;")
+        .unwrap();
+    let held: i64 = shell
+        .query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))
+        .unwrap();
+    assert!(held > 0);
+    send(160, "held");
+    let during = size();
+    shell.execute_batch("COMMIT").unwrap();
+    drop(shell);
+    let mut round = 0;
+    eventually("the log to be short again", || {
+        round += 1;
+        send(1, &format!("after-{round}"));
+        (size() < 128 << 20).then_some(())
+    });
+    println!(
+        "the log grew to {during} bytes behind the reader and is {} bytes now",
+        size()
+    );
+}
+
 // ST-10
 #[test]
 fn a_store_of_a_newer_version_is_left_alone() {
     let upstream = Upstream::start();
     let setup = Setup::new(&upstream).plain();
     setup.start().stop();
-    let database = eventually("the database", || {
-        let files = std::fs::read_dir(setup.store()).unwrap();
-        files
-            .map(|file| file.unwrap().path())
-            .find(|path| std::fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"SQLite format 3\0")))
-    });
+    let database = database(&setup);
     let connection = rusqlite::Connection::open(&database).unwrap();
     connection.pragma_update(None, "user_version", 9_999).unwrap();
     connection.close().unwrap();
