@@ -43,7 +43,7 @@ fn layout_number_forms_and_double_keys_survive_forward_admin_and_replay() {
     // A dispatch whose attempt still runs is not replayed.
     let shown = eventually("the delivery to be settled", || {
         let shown = stage.server.admin_get(&format!("/api/v1/events/{event}")).json();
-        (shown["dispatches"][0]["state"] == "delivered").then_some(shown)
+        (shown["summary"]["dispatches"][0]["state"] == "delivered").then_some(shown)
     });
     assert_eq!(shown["body_base64"], base64(body));
     let answer = stage.server.admin_post(&format!("/api/v1/events/{event}/replay"), "{}");
