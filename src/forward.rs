@@ -110,7 +110,7 @@ impl Forwarder {
         self.lane(upstream)?.pause().await.map_err(LaneError::NotRecorded)
     }
 
-    /// Starts an upstream's lane again, with a closed breaker and whatever `Retry-After` it had asked for forgotten.
+    /// Starts an upstream's lane again, with a closed breaker and a hold that it had asked for ended.
     pub async fn resume(&self, upstream: &UpstreamName) -> Result<(), LaneError> {
         self.lane(upstream)?.resume().await.map_err(LaneError::NotRecorded)
     }

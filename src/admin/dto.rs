@@ -292,6 +292,10 @@ pub struct UpstreamStatus {
     pub paused: bool,
     /// Whether its breaker is open.
     pub breaker_open: bool,
+    /// For how long its lane is still held, because it answered several events in a row with `Retry-After`; absent when
+    /// it is not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub held_for_seconds: Option<u64>,
     /// When an attempt was last settled; absent if not since the start.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last_progress_at: Option<String>,
@@ -419,6 +423,7 @@ mod tests {
                 "UpstreamStatus",
                 json!(UpstreamStatus {
                     oldest_pending_seconds: Some(1),
+                    held_for_seconds: Some(1),
                     last_progress_at: some(),
                     ..UpstreamStatus::default()
                 }),

@@ -115,6 +115,7 @@ fn upstream(name: &str, counts: &UpstreamCounts, metrics: &UpstreamMetrics, now:
         in_flight: u64::try_from(metrics.in_flight.get()).unwrap_or(0),
         paused: metrics.paused.get() != 0,
         breaker_open: metrics.breaker_open.get() != 0,
+        held_for_seconds: u64::try_from(metrics.held_seconds.get()).ok().filter(|left| *left > 0),
         last_progress_at: (progress > 0).then(|| Timestamp::from_secs(progress).to_string()),
     }
 }

@@ -105,10 +105,14 @@ fn upstreams(upstreams: &[UpstreamStatus]) -> String {
         "STATE",
     ]);
     for upstream in upstreams {
-        let state = match (upstream.paused, upstream.breaker_open) {
-            (true, _) => "paused",
-            (false, true) => "breaker open",
-            (false, false) => "going",
+        let state = match (upstream.paused, upstream.breaker_open, upstream.held_for_seconds) {
+            (true, _, _) => "paused".to_owned(),
+            (false, true, _) => "breaker open".to_owned(),
+            (false, false, Some(left)) => {
+                let left = output::age(Duration::from_secs(left));
+                format!("held {left}: the upstream asked for it")
+            }
+            (false, false, None) => "going".to_owned(),
         };
         table.add_row([
             output::printable(&upstream.name),
@@ -120,7 +124,7 @@ fn upstreams(upstreams: &[UpstreamStatus]) -> String {
             upstream
                 .oldest_pending_seconds
                 .map_or_else(|| "-".to_owned(), |s| output::age(Duration::from_secs(s))),
-            state.to_owned(),
+            state,
         ]);
     }
     output::lines(&table)
@@ -230,6 +234,15 @@ mod tests {
             shown.contains("hooksluice events replay --state dead --upstream app"),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn a_lane_that_the_upstream_asked_to_hold_says_for_how_long() {
+        let mut status = status();
+        assert!(!shown(&status).contains("asked for it"));
+        status.upstreams[0].held_for_seconds = Some(12);
+        let shown = shown(&status);
+        assert!(shown.contains("held 12s: the upstream asked for it"), "{shown}");
     }
 
     #[test]

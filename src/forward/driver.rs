@@ -23,7 +23,7 @@ use crate::forward::attempt::{self, Answer};
 use crate::forward::backoff::{self, Dice};
 use crate::forward::breaker::BreakerState;
 use crate::forward::connections::Connections;
-use crate::forward::lane::{Lane, LaneStatus, Slot, Step};
+use crate::forward::lane::{Asked, Lane, LaneStatus, Slot, Step};
 use crate::forward::message::Envelope;
 use crate::forward::settings::{SourceSettings, UpstreamSettings};
 use crate::forward::{outcome, signature};
@@ -230,7 +230,11 @@ impl Driver {
             .as_ref()
             .filter(|_| outcome::honours_retry_after(&answer.outcome))
             .and_then(|value| backoff::retry_after(value, retry, now));
-        let (settling, stopped_total) = running.ended(&answer.outcome, retry_after);
+        let asked = retry_after.map(|wait| Asked {
+            event: dispatch.event.id,
+            wait,
+        });
+        let (settling, stopped_total) = running.ended(&answer.outcome, asked);
         let context = outcome::Context {
             now,
             clock_started_at: dispatch.clock_started_at,
@@ -319,6 +323,7 @@ impl Driver {
         self.metrics
             .breaker_open
             .set(i64::from(status.breaker == BreakerState::Open));
+        self.metrics.held_for(status.held_for.unwrap_or_default());
         let missing = status.stopped_total.saturating_sub(self.state().recorded.stopped_total);
         if missing >= RECORD_EVERY {
             self.save_record().await;
@@ -413,12 +418,12 @@ impl Running {
     }
 
     /// The attempt has an outcome; with it, for how long the lane was stopped so far.
-    fn ended(mut self, outcome: &Outcome, hold: Option<Duration>) -> (Settling, Duration) {
+    fn ended(mut self, outcome: &Outcome, asked: Option<Asked>) -> (Settling, Duration) {
         let health = outcome::health(outcome);
         let slot = self.slot.take();
         let stopped_total = self.driver.change(|lane, now| {
             if let Some(slot) = slot {
-                lane.ended(slot, health, hold, now);
+                lane.ended(slot, health, asked, now);
             }
             lane.stopped_total(now)
         });

@@ -7,19 +7,29 @@
 //! a store that is away stops the lane and not the machine (P6).
 //!
 //! The lane is *stopped* while it refuses every attempt because it is paused or its breaker is open. A breaker whose
-//! wait is over refuses nothing, even if nothing is due to be the probe. A `Retry-After` hold is not a stop: the
-//! upstream answered. It holds the whole lane, since 429 and 503 speak of the server and not of the one request (RFC
-//! 6585 section 4, RFC 9110 section 15.6.4); `retry.max` bounds it, and a person's resume ends it.
+//! wait is over refuses nothing, even if nothing is due to be the probe. A hold is not a stop: the
+//! upstream answered.
+//!
+//! A `Retry-After` is for the dispatch that got it, in full. 429 and 503 should speak of the server and not of the one
+//! request (RFC 6585 section 4, RFC 9110 section 15.6.4), but an app may answer them to one event for ever, and that
+//! event must not delay the others (P7). So the lane is *held* only when [`HOLD_AFTER`] different events in a row were
+//! answered so, with no other end of an attempt between; each hold lasts what the last of them asked for, at most
+//! [`HOLD_MAX`], and the next one needs as many again. A person's resume ends it.
 
 use std::time::Duration;
 
 use crate::forward::breaker::{Admits, Breaker, BreakerState, Epoch, Health};
 use crate::forward::settings::UpstreamSettings;
+use crate::id::EventId;
 use crate::pace::Pace;
 use crate::time::Monotonic;
 
 /// Attempts that have ended and wait for the store, at most.
 pub const SETTLING_MAX: usize = 256;
+/// Different events in a row that must be answered 429 or 503 with `Retry-After` before the lane is held.
+pub const HOLD_AFTER: usize = 3;
+/// How long one hold lasts, at most, whatever the upstream asked for.
+pub const HOLD_MAX: Duration = Duration::from_secs(30);
 
 /// What the lane may do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +46,15 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Slot(Epoch);
 
+/// The upstream answered 429 or 503 and said when to come again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// To this event's request.
+    pub event: EventId,
+    /// What its `Retry-After` said, already clamped.
+    pub wait: Duration,
+}
+
 /// The lane as people see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneStatus {
@@ -43,7 +62,7 @@ pub struct LaneStatus {
     pub paused: bool,
     /// Its breaker.
     pub breaker: BreakerState,
-    /// How much longer the upstream asked to be left alone (`Retry-After`).
+    /// How much longer it is held, since the upstream asked for it (`Retry-After`).
     pub held_for: Option<Duration>,
     /// Attempts that run.
     pub running: usize,
@@ -63,6 +82,9 @@ pub struct Lane {
     breaker: Breaker,
     paused: bool,
     hold_until: Monotonic,
+    /// The events of the last attempts, as long as the upstream answered all of them with `Retry-After`; fewer than
+    /// [`HOLD_AFTER`], each once.
+    askers: Vec<EventId>,
     running: usize,
     settling: usize,
     stopped: Duration,
@@ -81,6 +103,7 @@ impl Lane {
             breaker: Breaker::new(concurrency),
             paused,
             hold_until: now,
+            askers: Vec::new(),
             running: 0,
             settling: 0,
             stopped,
@@ -121,17 +144,28 @@ impl Lane {
         Some(slot)
     }
 
-    /// A running attempt ended and is now settling. With `hold`, the upstream asked to be left alone for so long.
-    pub fn ended(&mut self, slot: Slot, health: Health, hold: Option<Duration>, now: Monotonic) {
+    /// A running attempt ended and is now settling. With `asked`, the upstream asked to be left alone.
+    pub fn ended(&mut self, slot: Slot, health: Health, asked: Option<Asked>, now: Monotonic) {
         self.count_stopped(now);
         self.running -= 1;
         self.settling += 1;
         self.last_ended = Some(now);
         self.breaker.ended(slot.0, health, now);
-        if let Some(hold) = hold {
-            self.hold_until = self.hold_until.max(now.after(hold));
+        match asked {
+            Some(asked) => self.asked(asked, now),
+            None => self.askers.clear(),
         }
         self.check_invariants();
+    }
+
+    fn asked(&mut self, asked: Asked, now: Monotonic) {
+        if !self.askers.contains(&asked.event) {
+            self.askers.push(asked.event);
+        }
+        if self.askers.len() >= HOLD_AFTER {
+            self.askers.clear();
+            self.hold_until = self.hold_until.max(now.after(asked.wait.min(HOLD_MAX)));
+        }
     }
 
     /// A running attempt was given up without an outcome.
@@ -154,12 +188,13 @@ impl Lane {
         self.paused = true;
     }
 
-    /// A person starts the lane again; that also closes the breaker and ends a `Retry-After` hold, since the person
+    /// A person starts the lane again; that also closes the breaker and ends a hold, since the person
     /// knows that the upstream is back.
     pub fn resume(&mut self, now: Monotonic) {
         self.count_stopped(now);
         self.paused = false;
         self.hold_until = now;
+        self.askers.clear();
         self.breaker.reset();
     }
 
@@ -205,6 +240,7 @@ impl Lane {
 
     fn check_invariants(&self) {
         debug_assert!(self.running <= self.concurrency, "more attempts than slots");
+        debug_assert!(self.askers.len() < HOLD_AFTER, "a hold that was not begun");
         // Each running attempt may still come to settle.
         debug_assert!(
             self.settling < SETTLING_MAX + self.concurrency,
@@ -220,8 +256,9 @@ mod tests {
     use super::*;
     use crate::forward::breaker::FAILURES_TO_OPEN;
     use crate::forward::settings::{Retry, SignaturePolicy};
-    use crate::id::UpstreamName;
+    use crate::id::{Position, UpstreamName};
     use crate::reader::Rate;
+    use crate::time::Timestamp;
 
     fn at(secs: u64) -> Monotonic {
         Monotonic::from_start(Duration::from_secs(secs))
@@ -297,16 +334,77 @@ mod tests {
         assert!(lane.start(at(11)).is_some());
     }
 
+    /// The upstream answers the event with this number 503, and asks for so many seconds.
+    fn ask(lane: &mut Lane, event: i64, secs: u64, now: Monotonic) {
+        let slot = lane.start(now).unwrap();
+        let asked = Asked {
+            event: EventId::embedded(Timestamp::from_secs(1), Position::new(event).unwrap(), 1),
+            wait: Duration::from_secs(secs),
+        };
+        lane.ended(slot, Health::Failing, Some(asked), now);
+        lane.settled();
+    }
+
+    fn answer(lane: &mut Lane, now: Monotonic) {
+        let slot = lane.start(now).unwrap();
+        lane.ended(slot, Health::Answered, None, now);
+        lane.settled();
+    }
+
     #[test]
-    fn retry_after_holds_the_whole_lane_and_a_shorter_one_does_not_cut_it() {
+    fn one_event_that_is_always_answered_retry_after_never_holds_the_lane() {
         let mut lane = lane(2);
-        let (long, short) = (lane.start(at(0)).unwrap(), lane.start(at(0)).unwrap());
-        lane.ended(long, Health::Failing, Some(Duration::from_secs(120)), at(0));
-        lane.ended(short, Health::Failing, Some(Duration::from_secs(1)), at(1));
-        assert_eq!(lane.step(at(1)), Step::WaitUntil(at(120)));
-        assert_eq!(lane.status(at(100)).held_for, Some(Duration::from_secs(20)));
-        assert_eq!(lane.step(at(120)), Step::Start);
-        assert_eq!(lane.stopped_total(at(120)), Duration::ZERO, "a hold is not a stop");
+        for time in 0..5 {
+            ask(&mut lane, 1, 3600, at(time));
+            assert_eq!(lane.step(at(time)), Step::Start, "nothing else was answered in between");
+        }
+        answer(&mut lane, at(5));
+        for time in 6..9 {
+            ask(&mut lane, 1, 3600, at(time));
+            answer(&mut lane, at(time));
+        }
+        assert_eq!(lane.status(at(9)).held_for, None);
+    }
+
+    #[test]
+    fn three_events_in_a_row_hold_the_lane_for_what_they_ask_but_only_for_a_short_time() {
+        for (asked, held) in [(7, 7), (30, 30), (3600, 30)] {
+            let mut lane = lane(2);
+            ask(&mut lane, 1, asked, at(0));
+            ask(&mut lane, 2, asked, at(0));
+            assert_eq!(lane.step(at(0)), Step::Start);
+            ask(&mut lane, 3, asked, at(0));
+            assert_eq!(lane.step(at(1)), Step::WaitUntil(at(held)));
+            assert_eq!(lane.status(at(1)).held_for, Some(Duration::from_secs(held - 1)));
+            assert_eq!(lane.step(at(held)), Step::Start);
+            assert_eq!(lane.stopped_total(at(held)), Duration::ZERO, "a hold is not a stop");
+            ask(&mut lane, 1, asked, at(held));
+            ask(&mut lane, 2, asked, at(held));
+            assert_eq!(lane.step(at(held)), Step::Start, "the next hold needs as many");
+        }
+    }
+
+    #[test]
+    fn another_end_between_them_begins_the_count_again() {
+        let mut lane = lane(2);
+        for event in 1..9 {
+            ask(&mut lane, event, 60, at(0));
+            if event % 2 == 0 {
+                answer(&mut lane, at(0));
+            }
+        }
+        assert_eq!(lane.step(at(0)), Step::Start);
+    }
+
+    #[test]
+    fn a_resume_ends_a_hold() {
+        let mut lane = lane(2);
+        for event in 1..=3 {
+            ask(&mut lane, event, 20, at(0));
+        }
+        assert_eq!(lane.step(at(1)), Step::WaitUntil(at(20)));
+        lane.resume(at(1));
+        assert_eq!(lane.step(at(1)), Step::Start);
     }
 
     #[test]

@@ -377,29 +377,60 @@ async fn a_poison_event_delays_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn retry_after_holds_the_lane() {
-    let app = App::start(|delivery, count| match (delivery, count) {
-        ("a", 0) => Reply::RetryAfter(429, "1"),
+async fn a_poison_event_answered_with_a_long_retry_after_delays_no_other() {
+    let app = App::start(|delivery, _| match delivery {
+        "poison" => Reply::RetryAfter(503, "3600"),
         _ => Reply::Status(200),
     })
     .await;
     let mut settings = app.settings("app");
-    settings.retry.max = Duration::from_secs(2);
+    settings.retry.max = Duration::from_secs(3600);
     let scene = Scene::start(vec![settings]);
-    let first = scene.add("app", "a").await;
-    scene.lane_is("app", |lane| lane.held_for.is_some()).await;
-    let second = scene.add("app", "b").await;
-    scene.reaches(first, DispatchState::Delivered).await;
-    scene.reaches(second, DispatchState::Delivered).await;
-    let seen = app.seen();
-    for later in &seen[1..] {
-        let waited = later.at.since(seen[0].at);
-        assert!(
-            waited >= Duration::from_millis(1000),
-            "{} came after {waited:?}",
-            later.delivery
-        );
+    let poison = scene.add("app", "poison").await;
+    until(
+        async || (scene.look(poison).await.1.len() == 1).then_some(()),
+        async || format!("{:?}", scene.look(poison).await),
+    )
+    .await;
+    let good = scene.add("app", "good").await;
+    scene.reaches(good, DispatchState::Delivered).await;
+    assert_eq!(scene.look(poison).await.0, DispatchState::Pending);
+    assert_eq!(
+        app.seen().len(),
+        2,
+        "the poison event itself waits as long as it was told to"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upstream_that_tells_several_events_in_a_row_to_wait_is_left_alone_and_that_is_shown() {
+    let app = App::start(|delivery, count| match (delivery, count) {
+        ("d", _) | (_, 1..) => Reply::Status(200),
+        (_, 0) => Reply::RetryAfter(429, "2"),
+    })
+    .await;
+    let mut settings = app.settings("app");
+    settings.retry.max = Duration::from_secs(60);
+    let scene = Scene::start(vec![settings]);
+    let mut events = Vec::new();
+    for id in ["a", "b", "c"] {
+        events.push(scene.add("app", id).await);
     }
+    scene.lane_is("app", |lane| lane.held_for.is_some()).await;
+    events.push(scene.add("app", "d").await);
+    let metrics = scene.metrics.upstream(&UpstreamName::new("app"));
+    until(
+        async || (metrics.held_seconds.get() > 0).then_some(()),
+        async || format!("{:?}", scene.status("app")),
+    )
+    .await;
+    for event in events {
+        scene.reaches(event, DispatchState::Delivered).await;
+    }
+    let seen = app.seen();
+    let d = seen.iter().find(|seen| seen.delivery == "d").unwrap();
+    let waited = d.at.since(seen[0].at);
+    assert!(waited >= Duration::from_secs(2), "{waited:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -195,6 +195,11 @@ fn print_upstreams(out: &mut Printer<'_, '_>, upstreams: &[(&str, &UpstreamMetri
         "1 while the upstream's breaker is open",
         per_upstream(|u| u.breaker_open.get()),
     )?;
+    out.gauges(
+        "lane_held",
+        "1 while the upstream's lane is held because the upstream asked for it (Retry-After)",
+        per_upstream(|u| i64::from(u.held_seconds.get() > 0)),
+    )?;
     out.histograms(
         "attempt_seconds",
         "How long attempts took",
@@ -396,6 +401,7 @@ mod tests {
         commits.observe(Duration::from_millis(1));
         upstream.set_dispatches(DispatchState::Dead, 3);
         upstream.oldest_pending.set(1_500);
+        upstream.held_for(Duration::from_millis(11_200));
         text(&registry(metrics)).unwrap()
     }
 
@@ -411,6 +417,7 @@ mod tests {
             r#"hooksluice_dispatches{upstream="app",state="dead"} 3"#,
             r#"hooksluice_dead_total{upstream="app"} 0"#,
             r#"hooksluice_oldest_pending_seconds{upstream="app"} 1.5"#,
+            r#"hooksluice_lane_held{upstream="app"} 1"#,
             "hooksluice_unadmitted 0",
             r#"hooksluice_accept_seconds_bucket{source="stripe",le="0.0025"} 1"#,
             r#"hooksluice_attempt_seconds_bucket{upstream="app",le="+Inf"} 1"#,

@@ -409,6 +409,8 @@ pub struct UpstreamMetrics {
     pub paused: Gauge,
     /// 1 while its breaker is open.
     pub breaker_open: Gauge,
+    /// Seconds, rounded up, for which its lane is still held because it asked for it (`Retry-After`); 0 when not.
+    pub held_seconds: Gauge,
     /// Unix time in seconds of the last settled attempt; 0 before the first.
     pub last_progress: Gauge,
     dispatches: [Gauge; DispatchState::ALL.len()],
@@ -421,6 +423,12 @@ pub struct UpstreamMetrics {
 }
 
 impl UpstreamMetrics {
+    /// Its lane is held for so much longer.
+    pub fn held_for(&self, left: Duration) {
+        let seconds = left.as_millis().div_ceil(1000);
+        self.held_seconds.set(i64::try_from(seconds).unwrap_or(i64::MAX));
+    }
+
     /// An attempt ended so, `took` after it began.
     pub fn attempt(&self, outcome: &Outcome, took: Duration) {
         if let Some(counter) = self.attempts.get(outcome_index(outcome)) {
