@@ -104,6 +104,7 @@ impl App {
                 head: config.limits.head,
                 head_timeout: config.limits.head_timeout,
                 idle_timeout: config.limits.idle_timeout,
+                write_timeout: config.limits.body_timeout,
             },
             ingest.clone(),
             metrics,
@@ -111,7 +112,13 @@ impl App {
             ingest_tasks.clone(),
             stop_accepting.clone(),
         ));
-        info!(listen = %address, admin = %admin_address, "listening");
+        info!(
+            version = env!("CARGO_PKG_VERSION"),
+            listen = %address,
+            admin = %admin_address,
+            store = %config.store.path.display(),
+            "listening"
+        );
 
         stop.cancelled().await;
 
@@ -183,6 +190,8 @@ fn open_store(config: &Config, clock: &Clock, metrics: &Metrics, memory: &Arc<Re
                 metrics.source(source).admitted(admission);
             }
             memory.observe(&notice);
+            let keys = i64::try_from(memory.len()).unwrap_or(i64::MAX);
+            metrics.server().recent_keys.set(keys);
         }
     };
     Store::open(config.store.clone(), upstreams, clock.clone(), Box::new(notices))

@@ -31,6 +31,7 @@ use crate::ingest::body::{Budget, Unread};
 use crate::ingest::refusal_log::RefusalLog;
 use crate::ingest::respond::{Accepted, Refusal};
 use crate::ingest::source::{Limits, Source};
+use crate::ingest::tally::Tally;
 use crate::key;
 use crate::net::listen::Handler;
 use crate::pace::Pace;
@@ -46,6 +47,7 @@ pub mod client;
 mod refusal_log;
 pub mod respond;
 pub mod source;
+mod tally;
 
 /// How long a sender of unknown patience is kept waiting for the store before it is told to come back.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -130,7 +132,7 @@ impl Ingest {
             .collect();
         Self {
             sources,
-            budget: Budget::new(settings.limits.in_flight),
+            budget: Budget::new(settings.limits.in_flight, metrics.clone()),
             limits: settings.limits,
             trusted_proxies: settings.trusted_proxies,
             health_path: settings.health_path,
@@ -149,13 +151,14 @@ impl Ingest {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Bytes of bodies held now.
-    pub fn in_flight_bytes(&self) -> u64 {
-        self.budget.held()
-    }
-
     /// The life of a request to a source, up to its answer.
-    async fn receive(&self, served: &Served, head: RequestHead, body: Incoming) -> Result<Answer, Refusal> {
+    async fn receive(
+        &self,
+        served: &Served,
+        tally: &mut Tally<'_>,
+        head: RequestHead,
+        body: Incoming,
+    ) -> Result<Answer, Refusal> {
         let source = &*served.source;
         if let Some(probe) = respond::probe(source, &head) {
             return Ok(Answer::Probe(probe));
@@ -172,9 +175,7 @@ impl Ingest {
                 head,
                 body: Bytes::new(),
             };
-            self.refusals
-                .log(source, &request, rejection.reason, self.clock.monotonic());
-            return Err(Refusal::Rejected(rejection.reason));
+            return Err(Refusal::Unverified(rejection.reason, Box::new(request)));
         }
         let read = body::read(body, source.max_body, self.limits.body_timeout, &self.budget);
         let (body, _share) = read.await.map_err(Refusal::Body)?;
@@ -184,10 +185,7 @@ impl Ingest {
             Ok(Verified::Challenge(answer)) => return Ok(Answer::Challenge(answer)),
             Ok(Verified::Event(event)) => event,
             Err(rejected) => {
-                let reason = rejected.rejection.reason;
-                self.refusals
-                    .log(source, &rejected.request, reason, self.clock.monotonic());
-                return Err(Refusal::Rejected(reason));
+                return Err(Refusal::Unverified(rejected.rejection.reason, rejected.request));
             }
         };
         let received_at = event.request().head.received_at;
@@ -219,10 +217,7 @@ impl Ingest {
             body_mark,
             request: event,
         });
-        let receipt = tokio::time::timeout(served.patience, appended)
-            .await
-            // It may still be stored; the sender's retry is then its duplicate.
-            .map_err(|_elapsed| Refusal::StoreTooSlow)??;
+        let receipt = tally.append(appended, served.patience).await?;
         Ok(Answer::Accepted {
             receipt,
             conflict: false,
@@ -254,9 +249,14 @@ impl Ingest {
             return respond::not_found();
         };
         let head = self.head(parts, peer);
-        let ended = self.receive(served, head, body).await;
-        let took = self.clock.monotonic().since(began);
-        served.count(&ended, took);
+        let client = head.client;
+        let mut tally = Tally::new(&served.metrics, &self.clock, &self.tracker, began);
+        let ended = self.receive(served, &mut tally, head, body).await;
+        tally.end(|took| served.count(&ended, took));
+        if let Err(refusal) = &ended {
+            self.refusals
+                .log(&served.source, client, refusal, self.clock.monotonic());
+        }
         match ended {
             Ok(Answer::Accepted { receipt, .. }) => respond::accepted(&Accepted::new(receipt, &served.source)),
             Ok(Answer::Challenge(answer)) => respond::challenge(answer),

@@ -9,6 +9,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ pub struct RecentKeys {
     shards: Vec<Mutex<Shard>>,
     per_shard: usize,
     digest_window: Duration,
+    len: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +61,18 @@ impl RecentKeys {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             per_shard: capacity.div_ceil(SHARDS),
             digest_window,
+            len: AtomicUsize::new(0),
         }
+    }
+
+    /// How many keys are remembered now.
+    pub fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Whether the key's event is known to be durable.
@@ -111,7 +124,9 @@ impl RecentKeys {
             },
             Notice::Died { key, .. } => {
                 let mut shard = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
-                shard.keys.remove(key.digest());
+                if shard.keys.remove(key.digest()).is_some() {
+                    self.len.fetch_sub(1, Ordering::Relaxed);
+                }
             }
         }
     }
@@ -119,7 +134,9 @@ impl RecentKeys {
     fn remember(&self, key: &DedupeKey, known: Known) {
         let mut shard = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
         shard.order.push_back((*key.digest(), known.event));
-        shard.keys.insert(*key.digest(), known);
+        if shard.keys.insert(*key.digest(), known).is_none() {
+            self.len.fetch_add(1, Ordering::Relaxed);
+        }
         while shard.order.len() > self.per_shard {
             let Some((digest, event)) = shard.order.pop_front() else {
                 break;
@@ -127,6 +144,7 @@ impl RecentKeys {
             // Told anew since: the younger entry in `order` stands for it.
             if shard.keys.get(&digest).is_some_and(|known| known.event == event) {
                 shard.keys.remove(&digest);
+                self.len.fetch_sub(1, Ordering::Relaxed);
             }
         }
     }
@@ -243,5 +261,6 @@ mod tests {
         assert_eq!(look(&memory, &in_one_shard(1), 100), None);
         assert_eq!(look(&memory, &in_one_shard(2), 100), Some(event(2)));
         assert_eq!(look(&memory, &in_one_shard(3), 100), Some(event(3)));
+        assert_eq!(memory.len(), 2);
     }
 }

@@ -10,6 +10,8 @@ use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Incoming};
 use tokio_util::task::TaskTracker;
 
+use crate::telemetry::metrics::Metrics;
+
 /// Why a body was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyRefused {
@@ -24,19 +26,35 @@ pub enum BodyRefused {
 }
 
 /// Body bytes that all inbound requests may hold together (`limits.in_flight`).
+///
+/// It is spent by bytes that have arrived. An announced length alone costs a stranger nothing, so it must not cost us
+/// anything either.
 #[derive(Clone, Debug)]
 pub struct Budget {
     held: Arc<AtomicU64>,
     limit: u64,
+    metrics: Metrics,
 }
 
 impl Budget {
     /// A budget of `limit` bytes.
-    pub fn new(limit: u64) -> Self {
+    pub fn new(limit: u64, metrics: Metrics) -> Self {
         Self {
             held: Arc::default(),
             limit,
+            metrics,
         }
+    }
+
+    /// Whether a body of `announced` bytes would fit now; none is set aside for it.
+    fn has_room_for(&self, announced: u64) -> bool {
+        let held = self.held();
+        held == 0 || held.saturating_add(announced) <= self.limit
+    }
+
+    fn show(&self, change: u64, sign: i64) {
+        let change = i64::try_from(change).unwrap_or(i64::MAX);
+        self.metrics.server().in_flight_bytes.add(change.saturating_mul(sign));
     }
 
     /// Bytes held now.
@@ -71,6 +89,7 @@ impl Share {
             self.budget.held.fetch_sub(more, Ordering::Relaxed);
             return Err(BodyRefused::Overloaded);
         }
+        self.budget.show(more, 1);
         self.bytes = bytes;
         Ok(())
     }
@@ -79,6 +98,7 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.budget.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.budget.show(self.bytes, -1);
     }
 }
 
@@ -122,17 +142,22 @@ pub async fn read(
     timeout: Duration,
     budget: &Budget,
 ) -> Result<(Bytes, Share), BodyRefused> {
-    let mut share = budget.share();
-    if let Some(announced) = body.body.as_ref().and_then(|body| body.size_hint().exact()) {
-        if announced > limit {
-            return Err(BodyRefused::TooLarge);
-        }
-        share.grow_to(announced)?;
+    let announced = body
+        .body
+        .as_ref()
+        .and_then(|body| body.size_hint().exact())
+        .unwrap_or(0);
+    if announced > limit {
+        return Err(BodyRefused::TooLarge);
+    }
+    if !budget.has_room_for(announced) {
+        return Err(BodyRefused::Overloaded);
     }
     let mut reader = Reader {
         body: &mut body,
         limit,
-        share,
+        announced,
+        share: budget.share(),
         first: Bytes::new(),
         more: BytesMut::new(),
     };
@@ -154,6 +179,8 @@ pub async fn read(
 struct Reader<'b, 't> {
     body: &'b mut Unread<'t>,
     limit: u64,
+    /// 0 when the length was not announced.
+    announced: u64,
     share: Share,
     /// The first piece; the whole body in the usual case, and then it is never copied.
     first: Bytes,
@@ -195,11 +222,12 @@ impl Reader<'_, '_> {
             self.first = data;
         } else {
             if self.more.is_empty() {
-                let room = usize::try_from(self.share.bytes)
-                    .unwrap_or(0)
-                    .max(self.first.len() + data.len());
-                self.more.reserve(room);
                 self.more.extend_from_slice(&std::mem::take(&mut self.first));
+            }
+            // Who has sent this much means it: no more doubling, so that a body costs about its own size.
+            let rest = self.announced.saturating_sub(self.more.len() as u64);
+            if self.more.len() >= ROOM_AT_ONCE_AFTER {
+                self.more.reserve(usize::try_from(rest).unwrap_or(0));
             }
             self.more.extend_from_slice(&data);
         }
@@ -215,6 +243,9 @@ impl Reader<'_, '_> {
         (bytes, self.share)
     }
 }
+
+/// Bytes of a body that must have arrived before room is made for all that was announced.
+const ROOM_AT_ONCE_AFTER: usize = 64 << 10;
 
 /// How much of a refused body is still read, so that the sender can read the answer instead of a reset.
 const DRAIN_BYTES: u64 = 128 << 20;
@@ -244,7 +275,7 @@ mod tests {
 
     #[test]
     fn the_budget_is_given_back_and_never_exceeded_by_two() {
-        let budget = Budget::new(100);
+        let budget = Budget::new(100, Metrics::new());
         let mut first = budget.share();
         first.grow_to(60).unwrap();
         let mut second = budget.share();
@@ -255,11 +286,24 @@ mod tests {
         second.grow_to(90).unwrap();
         drop(second);
         assert_eq!(budget.held(), 0);
+        assert_eq!(budget.metrics.server().in_flight_bytes.get(), 0);
+    }
+
+    #[test]
+    fn announced_bytes_that_have_not_arrived_take_nothing_from_others() {
+        let budget = Budget::new(100, Metrics::new());
+        assert!(budget.has_room_for(100));
+        assert!(budget.has_room_for(100), "asking sets nothing aside");
+        let mut share = budget.share();
+        share.grow_to(1).unwrap();
+        assert!(!budget.has_room_for(100));
+        assert!(budget.has_room_for(99));
+        assert_eq!(budget.metrics.server().in_flight_bytes.get(), 1);
     }
 
     #[test]
     fn one_body_larger_than_the_whole_budget_is_still_taken_alone() {
-        let budget = Budget::new(10);
+        let budget = Budget::new(10, Metrics::new());
         let mut share = budget.share();
         share.grow_to(50).unwrap();
         assert_eq!(budget.held(), 50);

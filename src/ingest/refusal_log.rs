@@ -1,17 +1,17 @@
 //! Logs why requests were refused, with the likely cause, at a bounded rate: a stranger must not fill the disk.
 
+use std::net::IpAddr;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use tracing::info;
 
+use crate::ingest::respond::Refusal;
 use crate::ingest::source::Source;
 use crate::pace::Pace;
 use crate::reader::Rate;
-use crate::request::RawRequest;
 use crate::time::Monotonic;
-use crate::verify::Reason;
 
 /// Lines a second, over all sources; the rest is counted and told with the next line.
 const LINES: Rate = Rate {
@@ -37,7 +37,7 @@ impl RefusalLog {
     }
 
     /// Neither body nor header values nor digests are logged; the hint is worked out only for lines that are written.
-    pub(super) fn log(&self, source: &Source, request: &RawRequest, reason: Reason, now: Monotonic) {
+    pub(super) fn log(&self, source: &Source, client: IpAddr, refusal: &Refusal, now: Monotonic) {
         let suppressed = {
             let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             if state.pace.not_before(now).is_some() {
@@ -47,11 +47,16 @@ impl RefusalLog {
             state.pace.start(now);
             std::mem::take(&mut state.suppressed)
         };
-        let hint = source.verifier.hint(request, reason);
+        let (reason, hint) = match (refusal, refusal.failure()) {
+            (Refusal::Method, _) => ("method_not_allowed", None),
+            (Refusal::Unverified(reason, request), _) => (reason.as_str(), source.verifier.hint(request, *reason)),
+            (_, Some(failure)) => (failure.as_str(), None),
+            (_, None) => (refusal.reason().as_str(), None),
+        };
         info!(
             source = %source.name,
-            client = %request.head.client,
-            %reason,
+            %client,
+            reason,
             hint = hint.as_ref().map(tracing::field::display),
             suppressed = (suppressed > 0).then_some(suppressed),
             "refused"

@@ -12,7 +12,7 @@ use http_body_util::Full;
 
 use crate::ingest::body::BodyRefused;
 use crate::ingest::source::Source;
-use crate::request::RequestHead;
+use crate::request::{RawRequest, RequestHead};
 use crate::store::model::{AppendError, Receipt};
 use crate::telemetry::metrics::Failure;
 use crate::verify::{ChallengeAnswer, Reason};
@@ -29,6 +29,8 @@ pub enum Refusal {
     Method,
     /// Refused by a check.
     Rejected(Reason),
+    /// Its signature does not hold; the request is kept for the log to find the likely cause.
+    Unverified(Reason, Box<RawRequest>),
     /// The body was not taken.
     Body(BodyRefused),
     /// Over the source's inbound rate (429).
@@ -52,7 +54,7 @@ impl Refusal {
     /// The bound or part of ours that was at its end, unless the sender is at fault.
     pub fn failure(&self) -> Option<Failure> {
         match self {
-            Self::Method | Self::Rejected(_) | Self::Body(BodyRefused::TooLarge) => None,
+            Self::Method | Self::Rejected(_) | Self::Unverified(..) | Self::Body(BodyRefused::TooLarge) => None,
             Self::Body(BodyRefused::TooSlow) => Some(Failure::TooSlow),
             Self::Body(BodyRefused::Incomplete) => Some(Failure::Incomplete),
             Self::Body(BodyRefused::Overloaded) => Some(Failure::Overloaded),
@@ -67,7 +69,7 @@ impl Refusal {
     /// The reason to count a rejection under; asked only where [`Refusal::failure`] has none.
     pub fn reason(&self) -> Reason {
         match self {
-            Self::Rejected(reason) => *reason,
+            Self::Rejected(reason) | Self::Unverified(reason, _) => *reason,
             _ => Reason::TooLarge,
         }
     }
@@ -75,7 +77,7 @@ impl Refusal {
     fn status(&self) -> StatusCode {
         match self {
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Rejected(reason) => match reason {
+            Self::Rejected(reason) | Self::Unverified(reason, _) => match reason {
                 Reason::MissingSignature
                 | Reason::MalformedSignature
                 | Reason::WrongSignature

@@ -58,6 +58,7 @@ pub struct Limits {
     /// Default body limit in bytes; over it 413.
     pub body: u64,
     /// From the end of the head to the end of the body; over it 408.
+    /// Also how long a client may leave an answer unread before its connection is closed.
     pub body_timeout: Duration,
     /// How long a connection may wait for its next request.
     pub idle_timeout: Duration,

@@ -201,6 +201,10 @@ fn take_line(
         return if is_first { Line::LeadingBlank } else { Line::End };
     }
     if is_first {
+        if memchr(b'#', line).is_some() {
+            // A fragment is no part of a request target (RFC 9112 section 3.2); the library would drop it (P4).
+            return Line::Violation;
+        }
         let is_h2 = H2_PREFACE.strip_suffix(b"\r\n") == Some(line);
         return if is_h2 { Line::H2 } else { Line::Header };
     }
@@ -213,8 +217,9 @@ fn take_line(
         *length = std::str::from_utf8(value.trim_ascii())
             .ok()
             .and_then(|text| text.parse().ok());
-    } else if header_value(line, b"transfer-encoding").is_some() {
-        if *has_length {
+    } else if let Some(value) = header_value(line, b"transfer-encoding") {
+        // Only `chunked`, once: any other coding would be taken off by nobody and announced to nobody.
+        if *has_length || *chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
             return Line::Violation;
         }
         *chunked = true;
@@ -258,6 +263,9 @@ mod tests {
             "POST / HTTP/1.1\nHost: x\r\n\r\n",
             "POST / HTTP/1.1\r\nHost: x\n\r\n",
             "POST / HTTP/1.1\r\nX: a\rb\r\n\r\n",
+            "POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "POST /a?b#c HTTP/1.1\r\nHost: x\r\n\r\n",
         ] {
             assert_eq!(inspect(&[bad.as_bytes()]).1, Seen::Violation, "{bad:?}");
             // The same bytes one at a time: the verdict must not depend on how they were read.

@@ -45,6 +45,8 @@ pub struct ListenSettings {
     pub head_timeout: Duration,
     /// From one request's end to the next one's first byte.
     pub idle_timeout: Duration,
+    /// How long a client may leave an answer unread.
+    pub write_timeout: Duration,
 }
 
 /// What serves requests.
@@ -87,6 +89,8 @@ pub async fn serve<H: Handler>(
     builder
         .http1()
         .timer(TokioTimer::new())
+        // A sender may close its side once the request is out; it still waits for the answer.
+        .half_close(true)
         // Armed in `GuardedStream`, which can tell an idle connection from a slow head.
         .header_read_timeout(None)
         // hyper's smallest buffer is 8 KiB; below that the guard's limit would not be answered with 431.
@@ -212,6 +216,10 @@ struct GuardedStream {
     clock: Clock,
     head_timeout: Duration,
     idle_timeout: Duration,
+    write_timeout: Duration,
+    /// Since when a write waits for the client to read.
+    blocked_since: Option<Monotonic>,
+    write_timer: Option<Pin<Box<tokio::time::Sleep>>>,
     /// Since when the current phase (first head, head, idle) lasts.
     waiting_since: Option<(Phase, Monotonic)>,
     timer: Option<(Monotonic, Pin<Box<tokio::time::Sleep>>)>,
@@ -240,6 +248,9 @@ impl GuardedStream {
             clock,
             head_timeout: settings.head_timeout,
             idle_timeout: settings.idle_timeout,
+            write_timeout: settings.write_timeout,
+            blocked_since: None,
+            write_timer: None,
             waiting_since: None,
             timer: None,
             seen_bytes: false,
@@ -289,6 +300,32 @@ impl GuardedStream {
     }
 }
 
+impl GuardedStream {
+    /// A write has got through, or waits. Without a deadline, a client that never reads would keep its connection's
+    /// place for ever: the library does not read, and so meets no read deadline, while it cannot write.
+    fn poll_written<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.blocked_since = None;
+            self.write_timer = None;
+            return written;
+        }
+        let now = self.clock.monotonic();
+        let deadline = self.blocked_since.get_or_insert(now).after(self.write_timeout);
+        loop {
+            let now = self.clock.monotonic();
+            if now >= deadline {
+                self.metrics.server().stalled_closed.add(1);
+                return Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut)));
+            }
+            let timer = self
+                .write_timer
+                .get_or_insert_with(|| Box::pin(tokio::time::sleep(deadline.since(now))));
+            ready!(timer.as_mut().poll(cx));
+            self.write_timer = None;
+        }
+    }
+}
+
 impl AsyncRead for GuardedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
@@ -315,7 +352,8 @@ impl AsyncRead for GuardedStream {
 
 impl AsyncWrite for GuardedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.poll_written(cx, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -335,7 +373,8 @@ impl AsyncWrite for GuardedStream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.poll_written(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {

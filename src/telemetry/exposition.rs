@@ -280,6 +280,11 @@ fn print_server(out: &mut Printer<'_, '_>, server: &ServerMetrics) -> fmt::Resul
         [([], server.idle_closed.get())],
     )?;
     out.counters(
+        "stalled_closed",
+        "Connections closed because the client did not take its answers",
+        [([], server.stalled_closed.get())],
+    )?;
+    out.counters(
         "not_found",
         "Requests for a path that no source has",
         [([], server.not_found.get())],

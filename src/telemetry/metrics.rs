@@ -478,6 +478,8 @@ pub struct ServerMetrics {
     pub heads_malformed: Counter,
     /// Connections closed after `limits.idle_timeout`.
     pub idle_closed: Counter,
+    /// Connections closed because the client did not take its answers for `limits.body_timeout`.
+    pub stalled_closed: Counter,
     /// Requests for a path that no source has (404).
     pub not_found: Counter,
     /// Body bytes held for inbound requests; bound by `limits.in_flight`.

@@ -440,3 +440,41 @@ fn a_server_runs_without_a_file() {
     assert_eq!(server.send(&request).status, 200);
     assert_eq!(upstream.only().header("Hooksluice-Source"), Some("github"));
 }
+
+#[test]
+fn a_sender_that_closes_its_side_behind_the_request_gets_its_answer() {
+    let stage = Stage::new(|setup| setup.plain());
+    for number in 0..20 {
+        let mut connection = stage.server.connect();
+        connection.send(&sign::plain("/hooks/plain", &format!("half-{number}"), b"{}").bytes());
+        connection.0.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(connection.read().status, 200);
+    }
+}
+
+// P8
+#[test]
+fn what_is_stored_of_senders_that_left_is_counted_as_accepted() {
+    let stage = Stage::new(|setup| setup.plain());
+    for number in 0..100 {
+        let mut connection = stage.server.connect();
+        connection.send(&sign::plain("/hooks/plain", &format!("left-{number}"), b"{}").bytes());
+    }
+    stage.accept(&sign::plain("/hooks/plain", "stayed", b"{}"));
+    stage.server.wait_for_metric("hooksluice_unadmitted", &[], 0.0);
+    stage.server.wait_for_metric("hooksluice_connections", &[], 0.0);
+    let accepted = || {
+        stage.server.metric(
+            "hooksluice_requests_total",
+            &["source=\"plain\"", "outcome=\"accepted\""],
+        )
+    };
+    let stored = stage
+        .server
+        .metric("hooksluice_events_stored_total", &["source=\"plain\""]);
+    assert!(
+        (accepted() - stored).abs() < 0.5,
+        "{} accepted, {stored} stored",
+        accepted()
+    );
+}

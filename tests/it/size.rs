@@ -143,6 +143,53 @@ fn connections_over_the_cap_wait_and_are_served_when_there_is_room() {
 }
 
 #[test]
+fn announced_bytes_that_never_come_refuse_nobody() {
+    let stage = Stage::new(|setup| setup.tables("[limits]\nin_flight = \"1MiB\"\nbody = \"1MiB\"").plain());
+    // Heads that anybody can send: no signature that holds, and lengths that together are far over the budget.
+    let idle: Vec<_> = (0..8)
+        .map(|number| {
+            let mut connection = stage.server.connect();
+            let head = format!(
+                "POST /hooks/plain HTTP/1.1\r\nHost: x\r\nX-Delivery-Id: {number}\r\nX-Signature: sha256={}\r\n\
+                 Content-Length: 1000000\r\n\r\n",
+                "0".repeat(64)
+            );
+            connection.send(head.as_bytes());
+            connection
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(300));
+    stage.accept(&sign::plain("/hooks/plain", "in-between", b"{}"));
+    drop(idle);
+}
+
+#[test]
+fn a_client_that_never_reads_loses_its_place() {
+    let stage = Stage::new(|setup| setup.tables("[limits]\nconnections = 2\nbody_timeout = \"1s\"").plain());
+    let mut silent: Vec<_> = (0..2).map(|_| stage.server.connect()).collect();
+    for connection in &mut silent {
+        connection
+            .0
+            .stream
+            .set_write_timeout(Some(Duration::from_millis(300)))
+            .unwrap();
+        let requests = b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n".repeat(4096);
+        // Until the answers fill both sides' buffers and the server reads no more.
+        for _ in 0..64 {
+            if connection.0.stream.write_all(&requests).is_err() {
+                break;
+            }
+        }
+    }
+    let mut waiting = stage.server.connect();
+    waiting.send(&sign::plain("/hooks/plain", "waiting", b"{}").bytes());
+    assert_eq!(waiting.read().status, 200);
+    stage
+        .server
+        .wait_for_metric("hooksluice_stalled_closed_total", &[], 2.0);
+}
+
+#[test]
 fn many_headers_are_no_way_around_the_head_limit() {
     let stage = Stage::new(|setup| setup.plain());
     let mut request: Request = sign::plain("/hooks/plain", "many", b"{}");
