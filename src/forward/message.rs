@@ -3,11 +3,13 @@
 use std::net::IpAddr;
 
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{Request, Uri};
 use http_body_util::Full;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use sha2::{Digest, Sha256};
 
 use crate::store::model::LeasedDispatch;
 
@@ -25,6 +27,10 @@ const VERIFIED: HeaderName = HeaderName::from_static("hooksluice-verified");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// Longest value of `Hooksluice-Delivery-Id`, in bytes as sent. A provider's id may be as long as its body, while apps
+/// refuse heads over some KiB (431), and would refuse this one for ever.
+pub const DELIVERY_ID_MAX: usize = 1024;
 
 /// What a header value that we make cannot carry as it is. `%` too, so that it can be decoded again.
 const NOT_IN_A_VALUE: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
@@ -83,7 +89,7 @@ impl Envelope {
         headers.insert(ATTEMPT, HeaderValue::from(dispatch.attempt));
         headers.insert(RECEIVED_AT, value(&event.received_at.to_string()));
         if let Some(id) = &event.delivery_id {
-            headers.insert(DELIVERY_ID, value(id));
+            headers.insert(DELIVERY_ID, delivery_id(id));
         }
         if let Some(scope) = &event.scope {
             headers.insert(SCOPE, value(scope));
@@ -117,6 +123,19 @@ fn forwarded(headers: &mut HeaderMap, client: IpAddr, authority: Option<&str>) {
     {
         headers.insert(FORWARDED_HOST, value(authority));
     }
+}
+
+/// The id as a header value, or, when that would be longer than [`DELIVERY_ID_MAX`], `sha256:` and the SHA-256 of the id
+/// in lower-case hex: still the same for the same id.
+fn delivery_id(id: &str) -> HeaderValue {
+    // Encoding shortens nothing, so a huge id need not be encoded first.
+    if id.len() <= DELIVERY_ID_MAX {
+        let plain = value(id);
+        if plain.len() <= DELIVERY_ID_MAX {
+            return plain;
+        }
+    }
+    value(&format!("sha256:{}", HEXLOWER.encode(&Sha256::digest(id))))
 }
 
 /// The text as a header value: as it is when it is visible ASCII with single characters between that arrive
@@ -269,6 +288,25 @@ mod tests {
             let request = send(|event| event.delivery_id = Some(id.to_owned()));
             assert_eq!(lines(&request, "hooksluice-delivery-id"), [expected], "{id:?}");
         }
+    }
+
+    #[test]
+    fn a_delivery_id_too_long_for_a_header_is_replaced_by_its_digest() {
+        let sent = |id: String| lines(&send(|event| event.delivery_id = Some(id)), "hooksluice-delivery-id");
+        let longest = "a".repeat(DELIVERY_ID_MAX);
+        assert_eq!(sent(longest.clone()), [longest]);
+        // By another implementation: `printf 'a%.0s' {1..1025} | sha256sum`.
+        assert_eq!(
+            sent("a".repeat(DELIVERY_ID_MAX + 1)),
+            ["sha256:4a82297889eb505cf6b5cbdf69977afab4632d6557539782f657bd7dc78091a5"]
+        );
+        // What counts is the length as sent: each of these takes six bytes.
+        let encoded = sent("\u{442}".repeat(171));
+        assert_eq!(
+            encoded,
+            ["sha256:3280efc14e03d1c7f48d14569c99b7f9fa082edea0cdfd4ecc2559e5a2d2d1c5"]
+        );
+        assert_eq!(sent("\u{442}".repeat(170)), ["%D1%82".repeat(170)]);
     }
 
     #[test]
