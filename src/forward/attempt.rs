@@ -375,6 +375,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_answer_with_a_large_head_is_an_answer() {
+        let many: String = (0..1000).map(|n| format!("x-{n}: y\r\n")).collect();
+        let long = format!("x-long: {}\r\n", "y".repeat(200 << 10));
+        let replies = [many, long].map(|headers| {
+            let text = format!("HTTP/1.1 200 OK\r\n{headers}Content-Length: 0\r\n\r\n");
+            Reply::Keep(&*text.leak())
+        });
+        let upstream = upstream(Box::leak(Box::new(replies))).await;
+        for _ in 0..2 {
+            assert_eq!(upstream.exchange().await.outcome, delivered(200));
+        }
+        assert_eq!(upstream.requests.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test]
     async fn old_and_broken_answers() {
         let upstream = upstream(&[
             Reply::Close("HTTP/1.0 200 OK\r\n\r\nto the end"),

@@ -39,8 +39,11 @@ pub const AGE_MAX: Duration = Duration::from_secs(60);
 const READY_MAX: Duration = Duration::from_secs(1);
 /// How long one of several addresses may take to answer, before the next is tried.
 const ADDRESS_MAX: Duration = Duration::from_secs(3);
-/// Bytes of an answer's head, at most.
-const ANSWER_HEAD_MAX: usize = 64 << 10;
+/// Bytes of an answer's head, at most. Far more than apps send: an answer that is over it is an unknown outcome, and
+/// what the app has done would be repeated. It bounds the buffer of a connection too, which grows as it is filled.
+const ANSWER_HEAD_MAX: usize = 512 << 10;
+/// Header lines of an answer, at most, for the same reason (hyper's own limit is 100).
+const ANSWER_HEADERS_MAX: usize = 1024;
 
 /// The open connections to one upstream.
 #[derive(Debug)]
@@ -161,6 +164,7 @@ impl Connections {
 
         let (mut sender, driver) = http1::Builder::new()
             .max_buf_size(ANSWER_HEAD_MAX)
+            .max_headers(ANSWER_HEADERS_MAX)
             .handshake(TokioIo::new(stream))
             .await
             .map_err(CannotConnect::Ended)?;
