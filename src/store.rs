@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http::HeaderMap;
+use rusqlite::ErrorCode;
 use tokio::sync::oneshot;
 
 pub use self::query::{
@@ -64,6 +65,18 @@ pub enum OpenError {
     /// Its contents contradict themselves.
     #[error("the store is damaged: {0}")]
     Damaged(String),
+    /// A file of it is missing or empty, and the others show that it once was not.
+    #[error(
+        "{lost:?} is missing or empty, but {sign:?} shows that the store was in use: opening it would lose events. Put the \
+         file back or restore a backup. To start with an empty store, remove the whole directory; to go on with the \
+         database without what only its log (-wal) held, remove all files but hooksluice.db"
+    )]
+    Incomplete {
+        /// What is missing.
+        lost: PathBuf,
+        /// What is still there.
+        sign: PathBuf,
+    },
     /// The file system refused.
     #[error("{path:?} could not be opened")]
     Io {
@@ -73,8 +86,19 @@ pub enum OpenError {
         source: std::io::Error,
     },
     /// The database refused; a damaged file says so here.
-    #[error("the store's database could not be opened")]
-    Database(#[from] rusqlite::Error),
+    #[error("the store's database could not be opened: {0}")]
+    Database(String),
+}
+
+impl From<rusqlite::Error> for OpenError {
+    /// With one cause in words: SQLite's own error repeats them as its source.
+    fn from(error: rusqlite::Error) -> Self {
+        let mut why = sqlite::describe(&error);
+        if let Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) = error.sqlite_error_code() {
+            why.push_str("; the file is damaged: restore a backup, after keeping a copy of the directory");
+        }
+        Self::Database(why)
+    }
 }
 
 impl OpenError {

@@ -38,7 +38,7 @@ mod writer;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rusqlite::types::{ToSql, ToSqlOutput};
 use tokio::sync::{oneshot, watch};
@@ -185,6 +185,8 @@ pub(super) struct Shared {
     revoked_len: AtomicUsize,
     /// `max_bytes` or `min_free` is reached: appends are refused.
     disk_spent: AtomicBool,
+    /// A file was removed or replaced while it was open: why nothing is accepted until a restart.
+    lost: OnceLock<String>,
     /// By upstream: no pending or leased dispatch has a smaller id.
     oldest_open: Mutex<HashMap<u32, i64>>,
     used_bytes: AtomicU64,
@@ -278,6 +280,7 @@ impl Backend {
     }
 
     pub(super) fn append(&self, append: Append) -> Result<(), AppendError> {
+        self.has_files()?;
         if self.shared.disk_spent.load(Ordering::Relaxed) {
             return Err(AppendError::DiskBudget);
         }
@@ -424,11 +427,19 @@ impl Backend {
         if *self.ended.borrow() {
             return Err(AppendError::Closing);
         }
+        self.has_files()?;
         if self.shared.disk_spent.load(Ordering::Relaxed) {
             return Err(AppendError::DiskBudget);
         }
         match self.shared.status(|status| status.failing.clone()) {
             Some(why) => Err(AppendError::Failed(why)),
+            None => Ok(()),
+        }
+    }
+
+    fn has_files(&self) -> Result<(), AppendError> {
+        match self.shared.lost.get() {
+            Some(why) => Err(AppendError::Failed(why.clone())),
             None => Ok(()),
         }
     }
@@ -482,7 +493,7 @@ impl Drop for Backend {
 }
 
 /// A database error for people: with SQLite's own words.
-fn describe(error: &rusqlite::Error) -> String {
+pub(super) fn describe(error: &rusqlite::Error) -> String {
     match error.sqlite_error() {
         Some(code) => format!("{error} (SQLite code {})", code.extended_code),
         None => error.to_string(),

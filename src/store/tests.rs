@@ -936,8 +936,100 @@ async fn one_store_serves_one_process() {
     let harness = Harness::new();
     let store = harness.open();
     assert!(matches!(harness.try_open(), Err(OpenError::Locked { .. })));
+    // The lock is none of a file that can be removed.
+    std::fs::remove_file(harness.settings.path.join("lock")).unwrap();
+    assert!(matches!(harness.try_open(), Err(OpenError::Locked { .. })));
     store.close().await;
     drop(harness.open());
+}
+
+#[tokio::test]
+async fn a_symbolic_link_is_not_followed() {
+    let harness = Harness::new();
+    harness.open().close().await;
+    let elsewhere = harness.directory.path().join("elsewhere");
+    for name in ["lock", "hooksluice.db"] {
+        let path = harness.settings.path.join(name);
+        std::fs::rename(&path, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        assert!(matches!(harness.try_open(), Err(OpenError::Io { path: refused, .. }) if refused == path));
+        std::fs::rename(&elsewhere, &path).unwrap();
+    }
+    harness.open().close().await;
+}
+
+#[tokio::test]
+async fn a_file_taken_away_from_an_open_store_stops_accepting_until_a_restart() {
+    let open = |name: &'static str| {
+        let harness = Harness::new();
+        let store = harness.open();
+        (name, harness, store)
+    };
+    // The stores wait for their next look together.
+    let stores = ["hooksluice.db", "hooksluice.db-wal", "hooksluice.db-shm"].map(open);
+    for (name, harness, store) in &stores {
+        append(store, &delivery("a")).await;
+        let path = harness.settings.path.join(name);
+        std::fs::rename(&path, path.with_extension("away")).unwrap();
+    }
+    for (name, harness, store) in stores {
+        reach(true, || async { store.is_writable().is_err() }).await;
+        let path = harness.settings.path.join(name);
+        std::fs::rename(path.with_extension("away"), path).unwrap();
+        assert!(
+            matches!(store.append(delivery("b").event()).await, Err(AppendError::Failed(why)) if why.contains(name))
+        );
+        assert!(matches!(store.is_writable(), Err(AppendError::Failed(_))));
+        store.close().await;
+        append(&harness.open(), &delivery("b")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_lost_a_file_is_refused_and_opens_when_it_is_back() {
+    let harness = Harness::new();
+    let store = harness.open();
+    append(&store, &delivery("a")).await;
+    all_admitted(&store).await;
+    store.close().await;
+    for name in ["hooksluice.db", "hooksluice.db-wal"] {
+        let path = harness.settings.path.join(name);
+        let away = path.with_extension("away");
+        std::fs::rename(&path, &away).unwrap();
+        assert!(matches!(harness.try_open(), Err(OpenError::Incomplete { lost, .. }) if lost == path));
+        assert!(!path.exists());
+        std::fs::write(&path, b"").unwrap();
+        assert!(matches!(harness.try_open(), Err(OpenError::Incomplete { lost, .. }) if lost == path));
+        std::fs::rename(&away, &path).unwrap();
+        harness.open().close().await;
+    }
+    // A person's decision: the database alone, as from a backup.
+    for name in ["hooksluice.db-wal", "hooksluice.db-shm", "reserve"] {
+        std::fs::remove_file(harness.settings.path.join(name)).unwrap();
+    }
+    let store = harness.open();
+    let page = store.events(EventFilter::default(), None, 100).await.unwrap();
+    assert_eq!(page.events.len(), 1);
+}
+
+#[tokio::test]
+async fn a_first_opening_that_was_interrupted_goes_on() {
+    let harness = Harness::new();
+    std::fs::create_dir(&harness.settings.path).unwrap();
+    let path = |name: &str| harness.settings.path.join(name);
+    std::fs::write(path("hooksluice.db"), b"").unwrap();
+    std::fs::write(path("lock"), b"").unwrap();
+    harness.open().close().await;
+    std::fs::remove_dir_all(&harness.settings.path).unwrap();
+    std::fs::create_dir(&harness.settings.path).unwrap();
+    // The first page says that there is a log; no commit is in it yet.
+    let conn = rusqlite::Connection::open(path("hooksluice.db")).unwrap();
+    conn.execute_batch("PRAGMA page_size = 8192; PRAGMA journal_mode = wal;")
+        .unwrap();
+    drop(conn);
+    std::fs::write(path("hooksluice.db-wal"), b"").unwrap();
+    std::fs::write(path("hooksluice.db-shm"), [0; 32 << 10]).unwrap();
+    append(&harness.open(), &delivery("a")).await;
 }
 
 #[tokio::test]
@@ -970,7 +1062,10 @@ async fn a_foreign_or_damaged_file_is_refused_loudly() {
     let mut damaged = sound.clone();
     damaged[100..8192].fill(0x5a);
     std::fs::write(&path, &damaged).unwrap();
-    assert!(matches!(harness.try_open(), Err(OpenError::Database(_))));
+    let error = anyhow::Error::from(harness.try_open().unwrap_err());
+    let text = format!("{error:#}");
+    assert_eq!(text.matches("malformed").count(), 1, "{text}");
+    assert!(text.contains("restore a backup"), "{text}");
     std::fs::write(&path, &sound).unwrap();
     drop(harness.open());
 }

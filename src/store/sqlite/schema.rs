@@ -1,8 +1,8 @@
 //! Opening the database: one process, private files, durable commits, a schema we know.
 //!
 //! Promises kept here: P1 (`synchronous = FULL` is read back, so a build or a pragma typo cannot lower it), one process
-//! per store (a lock on its own file, held while the store is open), a schema written by a newer version is refused
-//! with the files untouched, damage is loud.
+//! per store (a lock on its directory, held while the store is open), a schema written by a newer version is refused
+//! with the files untouched, a store of which a file is missing is refused, damage is loud.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::Read;
@@ -29,6 +29,8 @@ pub(super) struct Files {
     pub(super) directory: PathBuf,
     pub(super) database: PathBuf,
     pub(super) wal: PathBuf,
+    /// The index of the log, in memory that SQLite's connections share.
+    pub(super) shm: PathBuf,
     pub(super) reserve: PathBuf,
 }
 
@@ -38,6 +40,7 @@ impl Files {
             directory: directory.to_owned(),
             database: directory.join("hooksluice.db"),
             wal: directory.join("hooksluice.db-wal"),
+            shm: directory.join("hooksluice.db-shm"),
             reserve: directory.join("reserve"),
         }
     }
@@ -46,6 +49,9 @@ impl Files {
 /// The process's right to the store: released when dropped.
 #[derive(Debug)]
 pub(super) struct Lock {
+    /// The directory itself: a file in it could be deleted, and a second process would lock its successor.
+    _directory: File,
+    /// A file in it: on a network file system the lock on a directory holds on this machine only.
     _file: File,
 }
 
@@ -57,20 +63,28 @@ pub(super) fn lock(files: &Files) -> Result<Lock, OpenError> {
         .mode(0o700)
         .create(directory)
         .map_err(|error| OpenError::io(directory, error))?;
+    let locked = |path: &Path, file: std::io::Result<File>| {
+        let file = file.map_err(|error| OpenError::io(path, error))?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => Err(OpenError::Locked {
+                path: directory.clone(),
+            }),
+            Err(TryLockError::Error(error)) => Err(OpenError::io(path, error)),
+        }
+    };
     let path = directory.join("lock");
-    let file = private(&path).map_err(|error| OpenError::io(&path, error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(Lock { _file: file }),
-        Err(TryLockError::WouldBlock) => Err(OpenError::Locked {
-            path: directory.clone(),
-        }),
-        Err(TryLockError::Error(error)) => Err(OpenError::io(&path, error)),
-    }
+    Ok(Lock {
+        _directory: locked(directory, File::open(directory))?,
+        _file: locked(&path, private(&path))?,
+    })
 }
 
 /// Opens the writer's connection, creating or migrating the schema. `wal_bytes`: see [`lay_out_wal`].
 pub(super) fn open_writer(files: &Files, wal_bytes: u64) -> Result<Connection, OpenError> {
-    refuse_unknown(&files.database)?;
+    super::disk::warn_of_place(&files.directory);
+    let version = known_version(&files.database)?;
+    refuse_incomplete(files, version)?;
     private(&files.database).map_err(|error| OpenError::io(&files.database, error))?;
     let mut conn = connect(&files.database, OpenFlags::SQLITE_OPEN_READ_WRITE, 16 << 10)?;
     conn.pragma_update(None, "page_size", PAGE_SIZE)?;
@@ -87,11 +101,16 @@ pub(super) fn open_writer(files: &Files, wal_bytes: u64) -> Result<Connection, O
             "commits would not be synced (synchronous is {synchronous})"
         )));
     }
-    conn.pragma_update(None, "journal_size_limit", i64::try_from(wal_bytes).unwrap_or(i64::MAX))?;
     migrate(&mut conn)?;
     lay_out_wal(&files.wal, wal_bytes).map_err(|error| OpenError::io(&files.wal, error))?;
     sync_directory(&files.directory).map_err(|error| OpenError::io(&files.directory, error))?;
     Ok(conn)
+}
+
+/// Has the log cut back to its length where a foreign reader made it grow. Only once opening cannot fail any more: the
+/// last connection to close would cut a log with a limit to nothing.
+pub(super) fn limit_wal(conn: &Connection, wal_bytes: u64) -> Result<(), rusqlite::Error> {
+    conn.pragma_update(None, "journal_size_limit", i64::try_from(wal_bytes).unwrap_or(i64::MAX))
 }
 
 /// A further connection to a store that [`open_writer`] has opened, for checkpoints.
@@ -108,6 +127,9 @@ pub(super) fn open_reader(files: &Files) -> Result<Connection, rusqlite::Error> 
 
 fn connect(path: &Path, access: OpenFlags, cache_kib: i64) -> Result<Connection, rusqlite::Error> {
     let conn = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    // First, so that a connection that gets no further leaves the log where it is.
+    let mut keep = 1;
+    conn.file_control(None::<&str>, FileControl::PersistWal(&mut keep))?;
     conn.set_prepared_statement_cache_capacity(64);
     // Another connection of ours holds a lock for as long as a page copy takes, never longer.
     conn.busy_timeout(std::time::Duration::from_secs(5))?;
@@ -117,24 +139,52 @@ fn connect(path: &Path, access: OpenFlags, cache_kib: i64) -> Result<Connection,
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // Checkpoints run where they delay nobody; see checkpoint.rs.
     conn.pragma_update(None, "wal_autocheckpoint", 0)?;
-    let mut keep = 1;
-    conn.file_control(None::<&str>, FileControl::PersistWal(&mut keep))?;
     Ok(conn)
 }
 
-/// Looks at the header's bytes without SQLite, since SQLite's own opening may already write.
-fn refuse_unknown(path: &Path) -> Result<(), OpenError> {
+/// Refuses a store that has lost a file: SQLite would start an empty one in its place, or without what only the log
+/// held.
+///
+/// A first opening that was interrupted leaves no such sight: the log is made after the database's first page is
+/// synced, the version reaches that page through the log, and the reserve comes last. Nor does a backup of the database
+/// alone, put into an empty directory.
+fn refuse_incomplete(files: &Files, version: Option<i32>) -> Result<(), OpenError> {
+    let filled = |path: &Path| match std::fs::symlink_metadata(path) {
+        Ok(file) => Ok(file.len() > 0),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(OpenError::io(path, error)),
+    };
+    let (lost, signs) = match version {
+        None => (&files.database, vec![&files.wal, &files.reserve, &files.shm]),
+        Some(_) if filled(&files.wal)? => return Ok(()),
+        Some(0) => (&files.wal, vec![&files.reserve]),
+        Some(_) => (&files.wal, vec![&files.reserve, &files.shm]),
+    };
+    for sign in signs {
+        if filled(sign)? {
+            return Err(OpenError::Incomplete {
+                lost: lost.clone(),
+                sign: sign.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The schema's version; `None` where there is no database. Looks at the header's bytes without SQLite, since SQLite's
+/// own opening may already write.
+fn known_version(path: &Path) -> Result<Option<i32>, OpenError> {
     let mut header = [0; 100];
     match File::open(path).and_then(|mut file| file.read_exact(&mut header)) {
         Ok(()) => {}
-        // Missing, or cut off before the first page was complete: SQLite starts it anew.
+        // Missing, or cut off before the first page was complete: SQLite would start it anew.
         Err(error)
             if matches!(
                 error.kind(),
                 std::io::ErrorKind::NotFound | std::io::ErrorKind::UnexpectedEof
             ) =>
         {
-            return Ok(());
+            return Ok(None);
         }
         Err(error) => return Err(OpenError::io(path, error)),
     }
@@ -156,7 +206,7 @@ fn refuse_unknown(path: &Path) -> Result<(), OpenError> {
             known: SCHEMA_VERSION,
         });
     }
-    Ok(())
+    Ok(Some(version))
 }
 
 fn migrate(conn: &mut Connection) -> Result<(), OpenError> {
@@ -199,7 +249,8 @@ fn lay_out_wal(path: &Path, bytes: u64) -> std::io::Result<()> {
     file.sync_all()
 }
 
-/// Opens for reading and writing, creating with mode 0600.
+/// Opens for reading and writing, creating with mode 0600. A symbolic link is refused: SQLite keeps the log beside the
+/// link's target, and the lock would be somebody else's file.
 pub(super) fn private(path: &Path) -> std::io::Result<File> {
     OpenOptions::new()
         .read(true)
@@ -207,6 +258,7 @@ pub(super) fn private(path: &Path) -> std::io::Result<File> {
         .create(true)
         .truncate(false)
         .mode(0o600)
+        .custom_flags(i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0))
         .open(path)
 }
 
@@ -257,6 +309,7 @@ mod tests {
         let (directory, conn) = opened();
         let files = Files::new(directory.path());
         assert_eq!(std::fs::metadata(&files.wal).unwrap().len(), 1 << 20);
+        limit_wal(&conn, 1 << 20).unwrap();
         conn.execute("UPDATE meta SET key_floor = 1", []).unwrap();
         conn.pragma_update(None, "journal_size_limit", -1).unwrap();
         drop(conn);

@@ -217,6 +217,7 @@ pub(super) fn start(
         revoked: Mutex::default(),
         revoked_len: 0.into(),
         disk_spent: false.into(),
+        lost: std::sync::OnceLock::new(),
         oldest_open: Mutex::default(),
         used_bytes: 0.into(),
         wal_used_bytes: 0.into(),
@@ -225,6 +226,7 @@ pub(super) fn start(
         clock_trusted: true.into(),
     });
     let helper = Helper::start(&files, &settings, &shared)?;
+    schema::limit_wal(&conn, tuning.wal_bytes)?;
     let trust = TimeTrust::new(clock.now(), clock.monotonic(), recovered.newest);
     let lane_of = recovered
         .lanes
