@@ -1,7 +1,7 @@
 //! The unique keys (P2): which dedupe keys belong to an event that is durable.
 //!
 //! **Motivation.** A random unique index is what makes an embedded store slow down as it fills: every insert touches a
-//! page of its own. The measurements: 4–6 µs a key into a fresh table per 100,000 keys, 5, 15 and 20 µs into one
+//! page of its own. Measured: 4–6 µs a key into a fresh table per 100,000 keys, 5, 15 and 20 µs into one
 //! table at 0, 1 and 5 million keys.
 //!
 //! **Theory of operation.** A log-structured shape. The newest keys live in a map (the *current* partition); nothing is
