@@ -252,6 +252,7 @@ async fn exit_codes_tell_what_happened() {
     let server = Server::start().await;
     let code = |arguments: &[&str]| server.run(arguments).status.code();
     assert_eq!(code(&["health"]), Some(0));
+    assert_eq!(server.json(&["health"])["ready"], true);
     assert_eq!(
         code(&["events", "show", "01900000-0000-7000-8000-000000000000"]),
         Some(1)

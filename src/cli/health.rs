@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use bytes::Bytes;
 use http::Method;
+use serde::Serialize;
 
 use super::client::{AdminArgs, AdminClient, block_on};
 use super::output;
@@ -11,8 +12,18 @@ use super::output;
 /// The command's arguments.
 #[derive(clap::Args, Debug)]
 pub struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     admin: AdminArgs,
+}
+
+/// What the server said, as JSON.
+#[derive(Debug, Serialize)]
+struct Health<'a> {
+    ready: bool,
+    message: &'a str,
 }
 
 /// Asks, says what the server said, and turns it into an exit code.
@@ -21,7 +32,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let client = AdminClient::new(&args.admin)?;
         let (status, body) = client.raw(Method::GET, "/readyz", Bytes::new()).await?;
         let said = String::from_utf8_lossy(&body);
-        output::print(&format!("{}\n", output::printable(said.trim_end())))?;
+        let message = said.trim_end();
+        if args.json {
+            let ready = status.is_success();
+            output::print_json(&Health { ready, message })?;
+        } else {
+            output::print(&format!("{}\n", output::printable(message)))?;
+        }
         Ok(if status.is_success() {
             ExitCode::SUCCESS
         } else {

@@ -84,7 +84,8 @@ impl MessageArgs {
         };
         record.add_headers(&sample, &mut headers);
         let body = match &self.body {
-            Some(path) => scheme::read(path)?,
+            Some(path) => scheme::read(path)
+                .map_err(|why| format!("{why} (`--body` takes a file; `--body -` reads standard input)"))?,
             None if self.method == Method::GET => Vec::new(),
             None => record.sample_body(&sample, &headers),
         };
@@ -138,4 +139,43 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     io::stdout().lock().write_all(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secret::Secret;
+    use crate::verify::{SourceSecret, VerifierOptions, presets};
+
+    fn verifier(provider: &str, secrets: &[&'static str]) -> Verifier {
+        let options = VerifierOptions {
+            accept_unsigned: true,
+            ..VerifierOptions::default()
+        };
+        let secrets = secrets.iter().map(|text| SourceSecret::new(Secret::new(*text)));
+        Verifier::new(presets::find(provider).unwrap(), secrets.collect(), options).unwrap()
+    }
+
+    fn message(body: Option<&str>) -> MessageArgs {
+        MessageArgs {
+            body: body.map(PathBuf::from),
+            headers: Vec::new(),
+            method: Method::POST,
+            id: None,
+            event_type: "test".to_owned(),
+            time: None,
+        }
+    }
+
+    fn signed(verifier: &Verifier, body: Option<&str>) -> Result<SignedMessage, String> {
+        let url = Uri::from_static("http://localhost/");
+        message(body).signed(verifier, &url, &Clock::manual(Timestamp::from_secs(1_700_000_000)))
+    }
+
+    #[test]
+    fn a_body_in_place_of_its_file_is_told_what_the_option_takes() {
+        let why = signed(&verifier("hmac", &["a-long-enough-secret"]), Some("{\"hello\":1}")).unwrap_err();
+        assert!(why.contains("takes a file"), "{why}");
+        assert!(why.contains("`--body -`"), "{why}");
+    }
 }
