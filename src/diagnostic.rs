@@ -51,6 +51,12 @@ impl Diagnostics {
         Self::default()
     }
 
+    /// Whether something was said about a part of `place`.
+    pub fn has_any_within(&self, place: &Range<usize>) -> bool {
+        let inside = |span: &Range<usize>| place.start <= span.start && span.end <= place.end;
+        self.0.iter().any(|problem| problem.span.as_ref().is_some_and(inside))
+    }
+
     /// Adds an error at `span`.
     pub fn error(
         &mut self,

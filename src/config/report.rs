@@ -98,10 +98,10 @@ impl Report {
 /// What would run, for a person who asked `check`.
 pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
     let mut out = String::new();
-    let warnings = match report.count(Severity::Warning) {
-        0 => String::new(),
-        1 => ", with 1 warning".to_owned(),
-        n => format!(", with {n} warnings"),
+    let judgement = match report.count(Severity::Warning) {
+        0 => "is good".to_owned(),
+        1 => "loads, with 1 warning".to_owned(),
+        n => format!("loads, with {n} warnings"),
     };
     let mut line = |text: std::fmt::Arguments<'_>| {
         // Writing to a string does not fail.
@@ -110,7 +110,7 @@ pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
         }
     };
     let store = &config.store;
-    line(format_args!("{name} is good{warnings}"));
+    line(format_args!("{name} {judgement}"));
     line(format_args!("listen    {}", config.listen));
     line(format_args!(
         "admin     {}{}",
@@ -140,6 +140,12 @@ pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
     }
     for source in &config.sources {
         line(format_args!("source    {}", describe(source)));
+    }
+    let paced = config.upstreams.iter().any(|upstream| upstream.rate.is_some());
+    if paced || config.sources.iter().any(|source| source.rate.is_some()) {
+        line(format_args!(
+            "note      a rate holds per process: each process with a store of its own has the whole of it"
+        ));
     }
     out
 }

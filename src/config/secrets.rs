@@ -1,6 +1,7 @@
 //! Turns secret references into bytes. A missing or empty secret is an error, never the empty key (P3), and nothing
 //! said about a secret contains it (P5).
 
+use std::io;
 use std::ops::Range;
 
 use crate::config::environment::Environment;
@@ -93,7 +94,7 @@ fn look_up(
                     problems.error(
                         from.span.clone(),
                         format!("the secret of {what} cannot be read"),
-                        format!("{origin}: {}", error.kind()),
+                        format!("{origin}: {}", reason(&error)),
                         Some("`file` takes a path, relative to the working directory or absolute".to_owned()),
                     );
                     None
@@ -114,6 +115,15 @@ fn look_up(
             check_written(from, what, problems)?;
             Some(("the value".to_owned(), text.expose().to_vec()))
         }
+    }
+}
+
+/// As systems say it, since that is what people know and search for.
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "No such file or directory".to_owned(),
+        io::ErrorKind::PermissionDenied => "Permission denied".to_owned(),
+        kind => kind.to_string(),
     }
 }
 
@@ -234,12 +244,12 @@ fn is_identifier(name: &str) -> bool {
 }
 
 /// Whether a text is so clearly a variable's name that it may be shown: `STRIPE_SECRET`, not `whsec_…`.
-pub(super) fn looks_like_variable(name: &str) -> bool {
+pub(crate) fn looks_like_variable(name: &str) -> bool {
     name.len() <= 64 && is_identifier(name) && !name.bytes().any(|b| b.is_ascii_lowercase())
 }
 
 /// Whether a text is so clearly a path that it may be shown.
-pub(super) fn looks_like_path(path: &str) -> bool {
+pub(crate) fn looks_like_path(path: &str) -> bool {
     path.starts_with(['/', '.', '~'])
         || path
             .rsplit_once('.')

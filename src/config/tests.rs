@@ -373,6 +373,32 @@ fn without_secrets_nothing_is_looked_up_and_nothing_runs() {
 }
 
 #[test]
+fn the_summary_is_no_better_than_what_was_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hooksluice.toml");
+    let summary = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        review(Some(&path), &environment(), false).summary.unwrap()
+    };
+    let good = summary(&with_source(""));
+    assert!(good.contains("hooksluice.toml is good\n"), "{good}");
+    assert!(!good.contains("per process"), "{good}");
+    let ended = summary(&with_secret(
+        "secret = { env = \"SECRET\", not_after = \"2026-01-01T00:00:00Z\" }",
+    ));
+    assert!(ended.contains("hooksluice.toml loads, with 2 warnings\n"), "{ended}");
+    let paced = summary(&with_source("rate = \"5/s\""));
+    assert!(paced.contains("a rate holds per process"), "{paced}");
+}
+
+#[test]
+fn an_allow_list_of_nothing_but_mistakes_is_not_called_empty() {
+    let (config, shown) = load(&with_source("allow = [\"192.0.2\", \"x\"]"));
+    assert!(config.is_none());
+    assert!(!shown.contains("is empty"), "{shown}");
+}
+
+#[test]
 fn problems_are_a_list_for_programs_too() {
     let (_, report) = load_text("f.toml", &with_source("pathh = 1"), &environment());
     let json = serde_json::to_value(report.lines()).unwrap();

@@ -491,7 +491,8 @@ impl Builder<'_> {
         let Some(written) = &self.written.allow else {
             return Vec::new();
         };
-        if written.value.is_empty() {
+        // What was given and could not be read was reported where it stands.
+        if written.value.is_empty() && !problems.has_any_within(&written.span) {
             problems.error(
                 written.span.clone(),
                 format!("`{}` is empty", self.key("allow")),

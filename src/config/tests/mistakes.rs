@@ -356,7 +356,7 @@ fn a_secret_that_is_missing_or_odd_stops_the_start() {
         ),
         (
             "secret = { file = \"/run/none\" }",
-            &["cannot be read", "`/run/none`: entity not found"],
+            &["cannot be read", "`/run/none`: No such file or directory"],
         ),
         ("secret = { file = \"hunter2\" }", &["the file named here"]),
         (
