@@ -50,7 +50,7 @@ impl Collector for Metrics {
 fn print_sources(out: &mut Printer<'_, '_>, sources: &[(&str, &SourceMetrics)]) -> fmt::Result {
     out.counters(
         "requests",
-        "Requests to a source, by how they ended",
+        "Requests to a source, by how they ended; accepted includes duplicates that are found only at admission",
         sources.iter().flat_map(|(name, source)| {
             RequestOutcome::ALL.map(|outcome| {
                 (
@@ -62,7 +62,7 @@ fn print_sources(out: &mut Printer<'_, '_>, sources: &[(&str, &SourceMetrics)]) 
     )?;
     out.counters(
         "rejections",
-        "Refused requests, by reason",
+        "Refused requests, by reason; a wrong method (405) is rejected without one",
         sources.iter().flat_map(|(name, source)| {
             source
                 .rejections_by_word()
