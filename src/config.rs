@@ -23,6 +23,7 @@ pub use self::environment::{Environment, MAX_SECRET_FILE};
 use self::file::File;
 pub use self::report::{Line, Report};
 use self::secrets::Secrets;
+pub(crate) use self::secrets::{looks_like_path, looks_like_variable};
 use crate::admin::AdminSettings;
 use crate::diagnostic::Diagnostics;
 use crate::forward::settings::UpstreamSettings;

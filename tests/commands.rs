@@ -269,7 +269,7 @@ async fn exit_codes_tell_what_happened() {
         .unwrap();
     assert_eq!(denied.status.code(), Some(1));
     assert!(
-        String::from_utf8_lossy(&denied.stderr).contains("a bearer token is required"),
+        String::from_utf8_lossy(&denied.stderr).contains("a token is required: --token-env NAME"),
         "{denied:?}"
     );
     server.stop().await;

@@ -143,6 +143,26 @@ pub struct Filter {
     pub cursor: Option<String>,
 }
 
+impl Filter {
+    /// Whether it names no property of events, so that every event matches; `limit` and `cursor` only page.
+    pub fn matches_all(&self) -> bool {
+        let Self {
+            source,
+            event_type,
+            delivery_id,
+            state,
+            upstream,
+            from,
+            to,
+            limit: _,
+            cursor: _,
+        } = self;
+        [source, event_type, delivery_id, state, upstream, from, to]
+            .into_iter()
+            .all(Option::is_none)
+    }
+}
+
 /// Body of `POST /api/v1/events/{id}/replay`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -161,6 +181,8 @@ pub struct ReplayMany {
     /// To this upstream; without it to those that each event went to (to the filter's, if it names one).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
+    /// Must be true when the filter names nothing: so that a body that lost its filter does not replay everything.
+    pub all: bool,
     /// Only count.
     pub dry_run: bool,
 }

@@ -81,6 +81,11 @@ pub(super) async fn replay_many(
 ) -> Result<Json<Replayed>, ApiError> {
     let asked: ReplayMany = read(body)?;
     let to = asked.to.map(|name| configured(&admin, name)).transpose()?;
+    if asked.filter.matches_all() && !asked.all {
+        return Err(ApiError::BadRequest(
+            "say which events with `filter`, or say `\"all\": true`".to_owned(),
+        ));
+    }
     let Asked { filter, before, limit } = Asked::read(asked.filter)?;
     let page = admin.store.events(filter.clone(), before, limit).await?;
     let mut replayed = Replayed {
@@ -117,7 +122,9 @@ pub(super) async fn discard(
     let id = event_id(&id)?;
     match admin.store.discard(id, asked.upstream.map(UpstreamName::new)).await? {
         store::Discarded::Discarded { upstreams } => {
-            info!(event = %id, ?upstreams, "discarded by a person");
+            if !upstreams.is_empty() {
+                info!(event = %id, ?upstreams, "discarded by a person");
+            }
             Ok(Json(Discarded {
                 dispatches: count(&upstreams),
             }))
@@ -219,7 +226,7 @@ fn configured(admin: &Admin, name: String) -> Result<UpstreamName, ApiError> {
     }
 }
 
-/// A JSON body; an empty one is `{}`.
+/// A JSON object; an empty body is `{}`.
 fn read<T: DeserializeOwned + Default>(body: Result<Bytes, BytesRejection>) -> Result<T, ApiError> {
     let body = body.map_err(|error| match error.status() {
         StatusCode::PAYLOAD_TOO_LARGE => ApiError::TooLarge,
@@ -227,6 +234,10 @@ fn read<T: DeserializeOwned + Default>(body: Result<Bytes, BytesRejection>) -> R
     })?;
     if body.is_empty() {
         return Ok(T::default());
+    }
+    // serde would take a list for the fields in their order.
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(ApiError::BadRequest("the body must be a JSON object".to_owned()));
     }
     serde_json::from_slice(&body)
         .map_err(|error| ApiError::BadRequest(format!("the body is not as described: {error}")))

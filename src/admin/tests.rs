@@ -437,6 +437,48 @@ async fn what_is_dead_can_be_replayed_and_what_waits_can_be_discarded() {
 }
 
 #[tokio::test]
+async fn everything_is_replayed_only_when_it_is_said() {
+    let admin = Running::start().await;
+    append(&admin, "waits", b"{}").await;
+    for body in [
+        "",
+        "{}",
+        "[]",
+        "[{}]",
+        "null",
+        r#"{"filter":{}}"#,
+        r#"{"dry_run":true}"#,
+        r#"{"filter":{"limit":5}}"#,
+        r#"{"all":false}"#,
+    ] {
+        let answer = admin.post("/api/v1/events/replay", JSON, body).await;
+        assert_eq!(status_of(&answer), "400", "{body}: {answer}");
+        assert!(answer.contains("bad_request"), "{answer}");
+    }
+    for body in [r#" {"all":true,"dry_run":true}"#, r#"{"filter":{"source":"github"}}"#] {
+        let answer = admin.post("/api/v1/events/replay", JSON, body).await;
+        assert_eq!(status_of(&answer), "200", "{body}: {answer}");
+    }
+    admin.stop().await;
+}
+
+#[tokio::test]
+async fn the_commands_tell_a_missing_token_from_a_wrong_one() {
+    let admin = Running::start_with(Some("s3cret-s3cret-s3cret")).await;
+    let missing = admin.client().get::<dto::Status>("/api/v1/status").await.unwrap_err();
+    assert_eq!(missing.to_string(), "a token is required: --token-env NAME");
+    let wrong = AdminArgs {
+        admin: format!("http://{}", admin.address).parse().unwrap(),
+        // Whatever it holds, it is not the token.
+        token_env: Some("PATH".to_owned()),
+    };
+    let wrong = AdminClient::new(&wrong).unwrap();
+    let refused = wrong.get::<dto::Status>("/api/v1/status").await.unwrap_err();
+    assert!(refused.to_string().starts_with("the token was refused"), "{refused}");
+    admin.stop().await;
+}
+
+#[tokio::test]
 async fn an_unknown_event_is_not_found_by_any_verb() {
     let admin = Running::start().await;
     let client = admin.client();

@@ -17,6 +17,8 @@ use serde::de::DeserializeOwned;
 use crate::admin::dto::ErrorBody;
 use crate::secret::Secret;
 
+use super::scheme::not_set;
+
 /// Longest answer that is read: the largest body (a record may allow 25 MiB) in base64 and as text, with room.
 const ANSWER_LIMIT: usize = 128 << 20;
 
@@ -38,6 +40,10 @@ pub struct AdminArgs {
 }
 
 fn base_url(text: &str) -> Result<Uri, String> {
+    let text = match text.contains("://") || text.is_empty() {
+        true => text.to_owned(),
+        false => format!("http://{text}"),
+    };
     let uri: Uri = text.parse().map_err(|error| format!("not a URL: {error}"))?;
     if uri.scheme() != Some(&Scheme::HTTP) || uri.authority().is_none() {
         return Err("must start with http:// and name a host".to_owned());
@@ -52,7 +58,7 @@ fn base_url(text: &str) -> Result<Uri, String> {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The command line was wrong.
-    #[error("the environment variable {0} with the admin token is not set")]
+    #[error("the admin token cannot be had: {0}")]
     NoToken(String),
     /// It holds what no header can carry.
     #[error("the admin token cannot be sent in a header")]
@@ -80,6 +86,12 @@ pub enum ClientError {
         /// What the server said.
         message: String,
     },
+    /// The server has a token, and none was given.
+    #[error("a token is required: --token-env NAME")]
+    TokenRequired,
+    /// The server has another token.
+    #[error("the token was refused: it is not the server's `[admin] token`")]
+    TokenRefused,
     /// Somebody else listens there.
     #[error("what answers at {admin} is not hooksluice's admin API")]
     Foreign {
@@ -112,7 +124,7 @@ impl AdminClient {
             None => None,
             Some(name) => match std::env::var(name) {
                 Ok(value) if !value.is_empty() => Some(Secret::new(value)),
-                _ => return Err(ClientError::NoToken(name.clone())),
+                _ => return Err(ClientError::NoToken(not_set(name))),
             },
         };
         Ok(Self {
@@ -183,6 +195,12 @@ impl AdminClient {
             return serde_json::from_slice(&body).map_err(foreign);
         }
         let error: ErrorBody = serde_json::from_slice(&body).map_err(foreign)?;
+        if status == StatusCode::UNAUTHORIZED {
+            return Err(match self.token {
+                None => ClientError::TokenRequired,
+                Some(_) => ClientError::TokenRefused,
+            });
+        }
         Err(ClientError::Refused {
             status,
             message: error.error.message,
@@ -208,12 +226,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_address_without_a_scheme_is_an_admin_address_too() {
+        for short in ["localhost:9180", "127.0.0.1:9180", "[::1]:9180"] {
+            assert_eq!(base_url(short).unwrap().to_string(), format!("http://{short}/"));
+        }
+    }
+
+    #[test]
     fn only_a_plain_origin_is_an_admin_address() {
         assert!(base_url("http://127.0.0.1:9180").is_ok());
         assert!(base_url("http://[::1]:9180/").is_ok());
         for bad in [
             "https://127.0.0.1:9180",
-            "127.0.0.1:9180",
+            "localhost:9180/api",
+            "/api",
             "http://x/api",
             "http://x/?q",
             "",

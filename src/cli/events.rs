@@ -12,7 +12,7 @@ use self::filter::FilterArgs;
 pub(super) use self::filter::path as filter_path;
 use super::client::{AdminArgs, AdminClient, block_on, escaped};
 use super::{Later, not_in_this_version, output};
-use crate::admin::dto::{Discard, Discarded, EventPage, EventSummary};
+use crate::admin::dto::{Discard, Discarded, Dispatch, EventDetail, EventPage, EventSummary};
 
 /// The most events a page may have.
 const PAGE: u32 = 500;
@@ -142,8 +142,8 @@ pub(super) fn row(event: &EventSummary) -> [String; 7] {
         output::printable(&event.received_at),
         output::printable(&event.id),
         output::printable(&event.source),
-        output::printable(event.event_type.as_deref().unwrap_or("-")),
-        output::printable(event.delivery_id.as_deref().unwrap_or("-")),
+        output::cut(&output::printable(event.event_type.as_deref().unwrap_or("-"))),
+        output::cut(&output::printable(event.delivery_id.as_deref().unwrap_or("-"))),
         output::size(event.body_bytes),
         output::printable(&dispatches),
     ]
@@ -153,18 +153,37 @@ async fn discard(args: DiscardArgs) -> anyhow::Result<ExitCode> {
     let client = AdminClient::new(&args.admin)?;
     let path = format!("/api/v1/events/{}/discard", escaped(&args.id));
     let body = Discard {
-        upstream: args.upstream,
+        upstream: args.upstream.clone(),
     };
     let discarded: Discarded = client.post(&path, &body).await?;
     if args.json {
         output::print_json(&discarded)?;
     } else {
-        output::print(&format!(
-            "{} discarded\n",
-            output::count(discarded.dispatches, "dispatch", "dispatches")
-        ))?;
+        let count = output::count(discarded.dispatches, "dispatch", "dispatches");
+        let why = match discarded.dispatches {
+            0 => {
+                let event: EventDetail = client.get(&format!("/api/v1/events/{}", escaped(&args.id))).await?;
+                why_none(&event.summary.dispatches, args.upstream.as_deref())
+            }
+            _ => String::new(),
+        };
+        output::print(&format!("{count} discarded{}\n", output::printable(&why)))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why nothing was left to be discarded.
+fn why_none(dispatches: &[Dispatch], upstream: Option<&str>) -> String {
+    let states: Vec<String> = dispatches
+        .iter()
+        .filter(|dispatch| upstream.is_none_or(|name| name == dispatch.upstream))
+        .map(|dispatch| format!("{} is {}", dispatch.upstream, dispatch.state))
+        .collect();
+    match (states.as_slice(), upstream) {
+        ([], Some(upstream)) => format!(": the event has no dispatch for {upstream}"),
+        ([], None) => ": the event has no dispatch".to_owned(),
+        (states, _) => format!(": {} already", states.join(", ")),
+    }
 }
 
 #[cfg(test)]
@@ -188,5 +207,30 @@ mod tests {
         }]);
         assert!(shown.contains("evt\\u{1b}[2J"), "{shown}");
         assert!(shown.contains("app dead (3)"), "{shown}");
+    }
+
+    #[test]
+    fn a_long_id_is_cut_in_a_list() {
+        let shown = listed(&[EventSummary {
+            delivery_id: Some("é".repeat(3_000)),
+            event_type: Some("t".repeat(64)),
+            ..EventSummary::default()
+        }]);
+        assert!(shown.contains(&format!("{}…", "é".repeat(63))), "{shown}");
+        assert!(shown.contains(&"t".repeat(64)), "{shown}");
+        assert!(shown.lines().all(|line| line.chars().count() < 300), "{shown}");
+    }
+
+    #[test]
+    fn a_discard_that_found_nothing_says_why() {
+        let dispatches = [Dispatch {
+            upstream: "app".into(),
+            state: "delivered".into(),
+            ..Dispatch::default()
+        }];
+        assert_eq!(why_none(&dispatches, None), ": app is delivered already");
+        assert_eq!(why_none(&dispatches, Some("app")), ": app is delivered already");
+        let other = why_none(&dispatches, Some("audit"));
+        assert_eq!(other, ": the event has no dispatch for audit");
     }
 }

@@ -28,6 +28,17 @@ pub fn printable_lines(text: &str) -> String {
         .join("\n")
 }
 
+/// Widest cell that a sender can fill, in characters.
+const CELL: usize = 64;
+
+/// The start of a text that a sender chose, so that one event cannot make a list unreadable.
+pub fn cut(text: &str) -> String {
+    match text.chars().count() {
+        0..=CELL => text.to_owned(),
+        _ => text.chars().take(CELL - 1).chain(['…']).collect(),
+    }
+}
+
 fn is_harmful(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::config::{self, Environment};
+use crate::config::{self, Environment, looks_like_path, looks_like_variable};
 use crate::secret::Secret;
 use crate::time::{Clock, Timestamp};
 use crate::verify::record::Kind;
@@ -60,11 +60,14 @@ impl SchemeArgs {
         let record = presets::find(provider).ok_or_else(|| unknown_provider(provider))?;
         let mut secrets = Vec::new();
         for name in &self.secret_env {
-            let value = std::env::var_os(name).ok_or_else(|| format!("the environment variable {name} is not set"))?;
+            let value = std::env::var_os(name).ok_or_else(|| not_set(name))?;
             secrets.push(secret(value.into_encoded_bytes()));
         }
         for path in &self.secret_file {
-            let bytes = fs::read(path).map_err(|why| format!("{}: {why}", path.display()))?;
+            let bytes = fs::read(path).map_err(|why| match looks_like_path(&path.to_string_lossy()) {
+                true => format!("{}: {why}", path.display()),
+                false => format!("the file named by `--secret-file`: {why}"),
+            })?;
             secrets.push(secret(bytes));
         }
         if secrets.is_empty() && record.kind() != Kind::None {
@@ -89,6 +92,15 @@ impl SchemeArgs {
         found
             .map(|source| source.verifier)
             .ok_or_else(|| format!("the configuration has no source `{name}`"))
+    }
+}
+
+/// The message for a variable that is not set. Somebody may have typed the secret in place of its name: only what is
+/// clearly a name is repeated.
+pub(super) fn not_set(name: &str) -> String {
+    match looks_like_variable(name) {
+        true => format!("the environment variable {name} is not set"),
+        false => "the environment variable named here is not set; give a variable's name, not its value".to_owned(),
     }
 }
 
@@ -166,5 +178,29 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, String> {
     match u64::try_from(bytes.len()) {
         Ok(len) if len <= MAX_INPUT => Ok(bytes),
         _ => Err(format!("{name}: longer than {} MiB", MAX_INPUT >> 20)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_in_place_of_a_name_is_not_repeated() {
+        let why = |env: &[&str], file: &[&str]| {
+            let scheme = SchemeArgs {
+                provider: Some("stripe".to_owned()),
+                secret_env: env.iter().map(|name| (*name).to_owned()).collect(),
+                secret_file: file.iter().map(PathBuf::from).collect(),
+                ..SchemeArgs::default()
+            };
+            scheme.verifier(None).unwrap_err()
+        };
+        let typed = why(&["whsec_hunter2"], &[]);
+        assert!(!typed.contains("hunter2") && typed.contains("not its value"), "{typed}");
+        let typed = why(&[], &["whsec_hunter2"]);
+        assert!(!typed.contains("hunter2"), "{typed}");
+        let named = why(&["NO_SUCH_VARIABLE_HERE"], &[]);
+        assert_eq!(named, "the environment variable NO_SUCH_VARIABLE_HERE is not set");
     }
 }

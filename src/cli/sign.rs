@@ -9,6 +9,7 @@ use http::{HeaderMap, Method, Uri};
 
 use crate::time::{Clock, Timestamp};
 use crate::verify::Verifier;
+use crate::verify::record::Kind;
 use crate::verify::sign::{Sample, SignInput};
 
 use super::scheme::{self, SchemeArgs};
@@ -32,7 +33,7 @@ pub struct Args {
 /// What the request is made of.
 #[derive(clap::Args, Clone, Debug)]
 pub struct MessageArgs {
-    /// File with the body; `-` is standard input. Without it: a small sample
+    /// File with the body; `-` is standard input. Without it: a small sample (`sign` then needs `--raw`, which shows it)
     #[arg(long, value_name = "FILE")]
     pub body: Option<PathBuf>,
     /// A header; may be given more than once
@@ -64,7 +65,7 @@ pub struct SignedMessage {
 }
 
 impl MessageArgs {
-    /// Makes the request and signs it.
+    /// Makes the request and signs it, where the provider signs.
     ///
     /// # Errors
     /// What is wrong with the command line, for people.
@@ -97,7 +98,10 @@ impl MessageArgs {
             now,
             secret_index: None,
         };
-        let made = verifier.sign(&input).map_err(|why| why.to_string())?;
+        let made = match record.kind() {
+            Kind::None => Vec::new(),
+            Kind::Hmac | Kind::Token | Kind::Basic => verifier.sign(&input).map_err(|why| why.to_string())?,
+        };
         for (name, value) in made {
             headers.insert(name, value);
         }
@@ -116,10 +120,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             "say what is signed with `--body FILE`, or take a sample with `--raw`",
         ));
     }
-    let signed = args
-        .scheme
-        .verifier(Some(&args.url.to_string()))
-        .and_then(|verifier| args.message.signed(&verifier, &args.url, &Clock::system()));
+    let signed =
+        args.scheme
+            .verifier(Some(&args.url.to_string()))
+            .and_then(|verifier| match verifier.record().kind() {
+                Kind::None if !args.raw => Err(format!(
+                    "{} signs nothing; `--raw` prints the request",
+                    verifier.record()
+                )),
+                _ => args.message.signed(&verifier, &args.url, &Clock::system()),
+            });
     let message = match signed {
         Ok(message) => message,
         Err(why) => return Ok(usage_error(&why)),
@@ -144,6 +154,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{self, Environment};
     use crate::secret::Secret;
     use crate::verify::{SourceSecret, VerifierOptions, presets};
 
@@ -177,5 +188,18 @@ mod tests {
         let why = signed(&verifier("hmac", &["a-long-enough-secret"]), Some("{\"hello\":1}")).unwrap_err();
         assert!(why.contains("takes a file"), "{why}");
         assert!(why.contains("`--body -`"), "{why}");
+    }
+
+    #[test]
+    fn for_a_provider_that_signs_nothing_the_request_is_made_unsigned() {
+        let text = "[upstreams.app]\nurl = \"http://127.0.0.1:3000\"\n[providers.plain]\nkind = \"none\"\n\
+                    [sources.a]\npath = \"/a\"\nprovider = \"plain\"\nupstreams = [\"app\"]\naccept_unsigned = true\n";
+        let (config, report) = config::load_text("f", text, &Environment::fixed(Timestamp::from_secs(1)));
+        let source = config
+            .unwrap_or_else(|| panic!("{}", report.render(false)))
+            .sources
+            .remove(0);
+        let message = signed(&source.verifier, None).unwrap();
+        assert!(!message.body.is_empty());
     }
 }

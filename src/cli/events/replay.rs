@@ -93,7 +93,13 @@ pub(super) async fn run(args: ReplayArgs) -> anyhow::Result<ExitCode> {
                 filter.to = Some(Clock::system().now().to_string());
             }
             filter.limit = Some(PAGE.min(args.rate.count.max(1)));
-            many(&client, filter, args.to, args.dry_run, args.rate).await?
+            let asked = ReplayMany {
+                filter,
+                to: args.to,
+                all: args.all,
+                dry_run: args.dry_run,
+            };
+            many(&client, asked, args.rate).await?
         }
     };
     if args.json {
@@ -118,13 +124,8 @@ pub(super) async fn run(args: ReplayArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn many(
-    client: &AdminClient,
-    filter: Filter,
-    to: Option<String>,
-    dry_run: bool,
-    rate: Rate,
-) -> anyhow::Result<Report> {
+async fn many(client: &AdminClient, wanted: ReplayMany, rate: Rate) -> anyhow::Result<Report> {
+    let dry_run = wanted.dry_run;
     let mut counted = Report {
         dry_run: true,
         events: 0,
@@ -134,10 +135,11 @@ async fn many(
     let mut asked = ReplayMany {
         filter: Filter {
             limit: Some(super::PAGE),
-            ..filter.clone()
+            ..wanted.filter.clone()
         },
-        to: to.clone(),
+        to: wanted.to.clone(),
         dry_run: true,
+        ..wanted
     };
     let spinner = ProgressBar::new_spinner().with_message("counting");
     loop {
@@ -161,11 +163,7 @@ async fn many(
         dispatches: 0,
         busy: 0,
     };
-    let mut asked = ReplayMany {
-        filter,
-        to,
-        dry_run: false,
-    };
+    let mut asked = wanted;
     let bar = ProgressBar::new(counted.events);
     if let Ok(style) = ProgressStyle::with_template("replaying {bar:40} {pos}/{len} {per_sec} {eta}") {
         bar.set_style(style);
