@@ -79,7 +79,7 @@ impl Default for Tuning {
             wal_bytes: 64 << 20,
             partition_keys: keys::PARTITION_KEYS,
             tail_events: 8_192,
-            tail_bytes: 12 << 20,
+            tail_bytes: 8 << 20,
         }
     }
 }

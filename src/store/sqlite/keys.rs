@@ -29,8 +29,8 @@ use crate::key::KeyKind;
 use crate::store::model::BodyMark;
 use crate::time::Timestamp;
 
-/// Keys per partition: its map stays under 9 MiB, its filter column is 200 kB.
-pub(super) const PARTITION_KEYS: usize = 100_000;
+/// Keys per partition: its map stays under 5 MiB, its filter column is 100 kB.
+pub(super) const PARTITION_KEYS: usize = 50_000;
 /// Bytes of an entry in a page: digest, tag, event id, body mark.
 pub(super) const ENTRY_BYTES: usize = 60;
 /// Entries per page on average, so that a page with three standard deviations more still fits 8 KiB.
@@ -176,7 +176,7 @@ pub(super) struct Sealed {
 /// thread.
 pub(super) fn seal(map: &Map, column: &Column) -> Sealed {
     let count = map.len().div_ceil(PAGE_ENTRIES).clamp(1, PAGES_MAX);
-    let mut pages = vec![Vec::with_capacity(PAGE_ENTRIES * ENTRY_BYTES); count];
+    let mut pages = vec![Vec::new(); count];
     for (key, entry) in map {
         if let Some(page) = pages.get_mut(key.page(count)) {
             encode_entry(key, entry, page);

@@ -86,7 +86,7 @@ pub(super) fn open_writer(files: &Files, wal_bytes: u64) -> Result<Connection, O
     let version = known_version(&files.database)?;
     refuse_incomplete(files, version)?;
     private(&files.database).map_err(|error| OpenError::io(&files.database, error))?;
-    let mut conn = connect(&files.database, OpenFlags::SQLITE_OPEN_READ_WRITE, 16 << 10)?;
+    let mut conn = connect(&files.database, OpenFlags::SQLITE_OPEN_READ_WRITE, 8 << 10)?;
     conn.pragma_update(None, "page_size", PAGE_SIZE)?;
     let mode: String = conn.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
     if mode != "wal" {
