@@ -82,6 +82,7 @@ async fn run(args: &Args, directory: &Path) {
         while bench.keys() < wanted {
             bench.sustained(512, 64, Duration::from_secs(5), Some(wanted)).await;
         }
+        bench.rest().await;
         let seconds = Duration::from_secs_f64(args.seconds);
         let burst = bench.burst(args.producers, args.body, seconds).await;
         let admit = bench.drain().await;
@@ -273,6 +274,20 @@ impl Bench {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         meter.stop(&self.clock, self.keys() - before)
+    }
+
+    /// Waits until what was delivered is pruned, so that a burst is measured alone.
+    async fn rest(&self) {
+        use hooksluice::store::model::DispatchState::Delivered;
+        let delivered = |counts: &Counts| {
+            counts
+                .upstreams
+                .values()
+                .any(|upstream| upstream.states[&Delivered] > 0)
+        };
+        while delivered(&self.store.counts().await.unwrap()) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     /// Delivers all that is pending.
