@@ -340,7 +340,10 @@ impl<'t> Section<'t> {
                     };
                     problems.error(
                         key.span(),
-                        format!("unknown key `{name}`"),
+                        match shown_name(name) {
+                            Some(name) => format!("unknown key `{name}`"),
+                            None => "unknown key".to_owned(),
+                        },
                         format!("not a key of {place}"),
                         self.nearest(name),
                     );
@@ -440,6 +443,13 @@ fn sections<'t>(items: Vec<Item<'t>>, problems: &mut Diagnostics) -> Vec<Section
         }
     }
     out
+}
+
+/// A name as messages may repeat it. A stray quote can turn the rest of a line, with a secret in it, into a "key"; what
+/// does not look like a name is not repeated (P5).
+fn shown_name(name: &str) -> Option<&str> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    (name.len() <= 64 && name.bytes().all(is_plain)).then_some(name)
 }
 
 /// A type's name as it stands in a sentence.
@@ -592,6 +602,16 @@ mod tests {
         ] {
             assert!(shown.contains(part), "{part} is missing in\n{shown}");
         }
+    }
+
+    #[test]
+    fn what_does_not_look_like_a_name_is_not_repeated() {
+        let text = "' value = \"hunter2\"' = 1\n";
+        let mut problems = Diagnostics::new();
+        let document = Document::parse(text, &mut problems);
+        document.root().finish(&mut problems);
+        assert!(problems.has_errors());
+        assert!(!problems.to_string().contains("hunter2"), "{problems}");
     }
 
     #[test]
