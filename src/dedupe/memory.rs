@@ -120,7 +120,7 @@ impl RecentKeys {
                     self.remember(key, known);
                 }
                 // Known already, or too old to have stayed: the next look may ask the store again.
-                Admission::Duplicate { .. } => {}
+                Admission::Duplicate { .. } | Admission::Elsewhere { .. } => {}
             },
             Notice::Died { key, .. } => {
                 let mut shard = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);

@@ -68,7 +68,7 @@ impl Receipt {
 }
 
 /// What admission decided about one appended event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Admission {
     /// The first with its key: dispatches are made.
     New,
@@ -86,6 +86,63 @@ pub enum Admission {
     },
     /// New, but its content was seen under another id: dispatches wait for a person.
     Held,
+    /// Its key belongs to an event that is durable in another replica's store: this copy is kept without dispatches.
+    Elsewhere {
+        /// That event.
+        of: EventId,
+        /// A dispatch of it died, and only its own store can revive it.
+        dead: bool,
+    },
+}
+
+/// What Redis said about an appended event's key, where several replicas have a store each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Claim {
+    /// The key was free, or already ours: it now names this event.
+    Ours,
+    /// It names another event, of this store or another's.
+    Held {
+        /// That event.
+        by: EventId,
+        /// A dispatch of it died: whoever has it may revive it.
+        dead: bool,
+    },
+    /// It names an event that is too old to speak for this one (a digest key outside its window).
+    Expired {
+        /// That event.
+        of: EventId,
+    },
+    /// Redis did not answer in time and need not be waited for (`on_down = "store"`).
+    Unheard,
+}
+
+/// Who an appended event is a duplicate of, if of any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Decision {
+    /// Nobody: it is the first with its key.
+    New,
+    /// The event that the own store has for the key: its dead dispatches come back to life.
+    DuplicateHere {
+        /// That event.
+        of: EventId,
+    },
+    /// An event in another store.
+    Elsewhere {
+        /// That event.
+        of: EventId,
+        /// A dispatch of it died.
+        dead: bool,
+    },
+}
+
+/// The decision of admission (P2): `own` is the event that this store's unique key has for the key. It decides first: an
+/// event that is here can be revived here, whatever Redis says.
+pub fn decide(own: Option<EventId>, event: EventId, claim: Claim) -> Decision {
+    match (own, claim) {
+        (Some(of), _) => Decision::DuplicateHere { of },
+        (None, Claim::Held { by, dead }) if by != event => Decision::Elsewhere { of: by, dead },
+        (None, Claim::Ours | Claim::Held { .. } | Claim::Expired { .. } | Claim::Unheard) => Decision::New,
+    }
 }
 
 /// Told by the store, in the order of its commits, after each of them.

@@ -294,6 +294,7 @@ impl SourceMetrics {
                     self.conflicts.add(1);
                 }
             }
+            Admission::Elsewhere { .. } => self.duplicates.add(1),
             Admission::Revived { .. } => {
                 self.duplicates.add(1);
                 self.revived.add(1);
@@ -555,6 +556,7 @@ mod tests {
                 conflict: true,
             },
             Admission::Revived { of: event },
+            Admission::Elsewhere { of: event, dead: false },
         ] {
             source.accepted(Duration::ZERO);
             source.admitted(&admission);
@@ -565,7 +567,7 @@ mod tests {
             + source.requests(RequestOutcome::Failed)
             + source.duplicates()
             + source.events_stored();
-        assert_eq!(received, 9);
+        assert_eq!(received, 10);
         assert_eq!(received, ended);
         assert_eq!((source.conflicts(), source.revived()), (1, 1));
         assert_eq!(source.rejections(Reason::TooSlow), 1);
