@@ -26,6 +26,7 @@ use crate::ingest::{Ingest, IngestSettings};
 use crate::net::listen::{self, ListenSettings};
 use crate::store::Store;
 use crate::store::model::Notice;
+use crate::store::settings::Place;
 use crate::telemetry::metrics::Metrics;
 use crate::time::{Clock, Monotonic};
 
@@ -55,7 +56,7 @@ impl App {
         let Self { config, clock, metrics } = self;
         metrics.server().limits.get_or_init(|| bounds(&config));
         let memory = Arc::new(RecentKeys::new(RECENT_KEYS, config.store.digest_window));
-        let store = open_store(&config, &clock, &metrics, &memory)?;
+        let store = open_store(&config, &clock, &metrics, &memory).await?;
 
         let ingest_tasks = TaskTracker::new();
         let forward_tasks = TaskTracker::new();
@@ -116,7 +117,7 @@ impl App {
             version = env!("CARGO_PKG_VERSION"),
             listen = %address,
             admin = %admin_address,
-            store = %config.store.path.display(),
+            store = %config.store.place,
             "listening"
         );
 
@@ -165,7 +166,7 @@ impl App {
 fn bounds(config: &Config) -> Vec<(&'static str, u64)> {
     let (limits, store) = (&config.limits, &config.store);
     let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-    vec![
+    let mut bounds = vec![
         ("limits.connections", count(limits.connections)),
         ("limits.head", count(limits.head)),
         ("limits.head_timeout", limits.head_timeout.as_secs()),
@@ -175,12 +176,20 @@ fn bounds(config: &Config) -> Vec<(&'static str, u64)> {
         ("limits.in_flight", limits.in_flight),
         ("limits.unadmitted", count(limits.unadmitted)),
         ("store.max_bytes", store.max_bytes),
-        ("store.min_free", store.min_free),
         ("recent_keys", count(RECENT_KEYS)),
-    ]
+    ];
+    if let Place::Sqlite(sqlite) = &store.place {
+        bounds.push(("store.min_free", sqlite.min_free));
+    }
+    bounds
 }
 
-fn open_store(config: &Config, clock: &Clock, metrics: &Metrics, memory: &Arc<RecentKeys>) -> anyhow::Result<Store> {
+async fn open_store(
+    config: &Config,
+    clock: &Clock,
+    metrics: &Metrics,
+    memory: &Arc<RecentKeys>,
+) -> anyhow::Result<Store> {
     let upstreams = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
     let notices = {
         let memory = Arc::clone(memory);
@@ -195,7 +204,8 @@ fn open_store(config: &Config, clock: &Clock, metrics: &Metrics, memory: &Arc<Re
         }
     };
     Store::open(config.store.clone(), upstreams, clock.clone(), Box::new(notices))
-        .with_context(|| format!("could not open the store in {}", config.store.path.display()))
+        .await
+        .with_context(|| format!("could not open the store in {}", config.store.place))
 }
 
 /// What lanes need to know of a source.

@@ -1,20 +1,21 @@
 //! The durable store: append, admit, lease, settle.
 //!
-//! [`Store`] is a handle; the work is done by one writer thread over SQLite (see the `sqlite` module for how and why).
+//! [`Store`] is a handle on a backend: embedded (SQLite, one writer thread; see the `sqlite` module for how and why).
 //! Its promises: P1 (a [`Receipt`] exists only after the commit and its sync), P2 (the unique key decides, once, at
 //! admission), P6 (queues, windows and the unadmitted tail are bounded), P8 (nothing undelivered is removed), P9 (an
 //! attempt's number is durable before its lease is handed out, and a lost lease cannot settle).
 
+mod append;
 pub mod codec;
 pub mod model;
 pub mod query;
 pub mod settings;
 mod sqlite;
+mod window;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use http::HeaderMap;
 use rusqlite::ErrorCode;
 use tokio::sync::oneshot;
 
@@ -22,15 +23,12 @@ pub use self::query::{
     AttemptRecord, Counts, Discarded, DispatchSummary, EventDetail, EventFilter, EventPage, EventSummary, Replayed,
     UpstreamCounts,
 };
-pub use self::sqlite::Feed;
+pub use self::window::Feed;
 
-use self::model::{
-    AppendError, Finished, LaneRecord, LeasedDispatch, NewEvent, Next, Notice, Receipt, Settled, StoredEvent,
-};
-use self::settings::StoreSettings;
-use self::sqlite::Backend;
-use crate::headers;
-use crate::id::{EventId, Position, UpstreamName};
+use self::append::Append;
+use self::model::{AppendError, Finished, LaneRecord, LeasedDispatch, NewEvent, Next, Notice, Receipt, Settled};
+use self::settings::{Place, StoreSettings};
+use crate::id::{EventId, UpstreamName};
 use crate::measure::Histogram;
 use crate::time::Clock;
 
@@ -130,29 +128,51 @@ pub enum StoreError {
 /// A handle on the open store; clones share it. The store closes with [`Store::close`], or when the last handle is gone.
 #[derive(Clone, Debug)]
 pub struct Store {
-    backend: Arc<Backend>,
+    backend: Backend,
+}
+
+/// Where it is.
+#[derive(Clone, Debug)]
+enum Backend {
+    /// Embedded, for one process.
+    Sqlite(Arc<sqlite::Backend>),
 }
 
 impl Store {
-    /// Opens the store in `settings.path`, creating it where it is missing, and ends every earlier lease.
+    /// Opens the store that `settings` name, creating it where it is missing.
     ///
-    /// `upstreams` are those of the configuration; dispatches of others are held. `notices` is called by the writer
-    /// thread after each commit, in commit order; it must not block. Blocks for as long as opening takes.
-    pub fn open(
+    /// `upstreams` are those of the configuration; dispatches of others are held. `notices` is called after each commit,
+    /// in commit order; it must not block.
+    pub async fn open(
         settings: StoreSettings,
         upstreams: Vec<UpstreamName>,
         clock: Clock,
         notices: Box<dyn FnMut(Notice) + Send>,
     ) -> Result<Self, OpenError> {
-        Ok(Self {
-            backend: Arc::new(Backend::open(
-                settings,
-                upstreams,
-                clock,
-                notices,
-                sqlite::Tuning::default(),
-            )?),
-        })
+        match settings.place.clone() {
+            Place::Sqlite(place) => {
+                let open = move || {
+                    sqlite::Backend::open(settings, &place, upstreams, clock, notices, sqlite::Tuning::default())
+                };
+                let opened = tokio::task::spawn_blocking(open).await;
+                let backend = opened.map_err(|ended| OpenError::Unsuitable(ended.to_string()))??;
+                Ok(Self {
+                    backend: Backend::Sqlite(Arc::new(backend)),
+                })
+            }
+            Place::Postgres(_) => Err(OpenError::Unsuitable("not in this version".to_owned())),
+        }
+    }
+
+    /// As [`Store::open`], where nothing can be awaited.
+    #[cfg(test)]
+    pub(crate) fn open_embedded(
+        settings: StoreSettings,
+        upstreams: Vec<UpstreamName>,
+        clock: Clock,
+        notices: Box<dyn FnMut(Notice) + Send>,
+    ) -> Result<Self, OpenError> {
+        Self::open_tuned(settings, upstreams, clock, notices, sqlite::Tuning::default())
     }
 
     #[cfg(test)]
@@ -163,8 +183,12 @@ impl Store {
         notices: Box<dyn FnMut(Notice) + Send>,
         tuning: sqlite::Tuning,
     ) -> Result<Self, OpenError> {
+        let Place::Sqlite(place) = settings.place.clone() else {
+            return Err(OpenError::Unsuitable("not embedded".to_owned()));
+        };
+        let backend = sqlite::Backend::open(settings, &place, upstreams, clock, notices, tuning)?;
         Ok(Self {
-            backend: Arc::new(Backend::open(settings, upstreams, clock, notices, tuning)?),
+            backend: Backend::Sqlite(Arc::new(backend)),
         })
     }
 
@@ -172,7 +196,11 @@ impl Store {
     /// (P1). The receipt comes after commit and sync.
     pub fn append(&self, event: NewEvent) -> impl Future<Output = Result<Receipt, AppendError>> + Send + use<> {
         let (receipt, received) = oneshot::channel();
-        let refused = self.backend.append(into_append(event, receipt)).err();
+        let append = Append::new(event, receipt);
+        let refused = match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.append(append),
+        }
+        .err();
         async move {
             match refused {
                 Some(error) => Err(error),
@@ -185,13 +213,17 @@ impl Store {
 
     /// The dispatches of an upstream; `None` when it is not in the configuration. One feed per upstream.
     pub fn feed(&self, upstream: &UpstreamName) -> Option<Feed> {
-        self.backend.feed(upstream)
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.feed(upstream),
+        }
     }
 
     /// Whether a lease still holds, as far as this process knows: a person may have discarded its dispatch. Cheap; for
     /// the moment before the first byte.
     pub fn holds(&self, lease: &LeasedDispatch) -> bool {
-        self.backend.holds(lease)
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.holds(lease),
+        }
     }
 
     /// Records how an attempt ended and ends its lease, in one transaction. Waits while the store cannot write, so the
@@ -202,7 +234,10 @@ impl Store {
         next: Next,
     ) -> impl Future<Output = Result<Settled, StoreError>> + Send + use<> {
         let (settled, answer) = oneshot::channel();
-        let refused = self.backend.settle(finished, next, settled).err();
+        let refused = match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.settle(finished, next, settled),
+        }
+        .err();
         async move {
             match refused {
                 Some(error) => Err(error),
@@ -211,123 +246,89 @@ impl Store {
         }
     }
 
-    /// A page of at most `limit` (and 500) events below `before`, newest first. Looks at a bounded number of events, so a
+    /// A page of at most `limit` (and 500) events before `before`, newest first. Looks at a bounded number of events, so a
     /// page may be short while there is more.
     pub async fn events(
         &self,
         filter: EventFilter,
-        before: Option<Position>,
+        before: Option<EventId>,
         limit: usize,
     ) -> Result<EventPage, StoreError> {
-        self.backend
-            .read(move |reader| reader.events(&filter, before, limit))
-            .await
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.events(filter, before, limit).await,
+        }
     }
 
     /// One event with its dispatches and attempts.
     pub async fn event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError> {
-        self.backend.read(move |reader| reader.event(id)).await
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.event(id).await,
+        }
     }
 
     /// Makes dispatches of an event pending again, whatever became of them: those of the named upstreams (made where
     /// there is none), or all it has. Past dedupe and freshness; attempt numbers go on.
     pub async fn replay(&self, event: EventId, upstreams: Option<Vec<UpstreamName>>) -> Result<Replayed, StoreError> {
-        self.backend.replay(event, upstreams).await
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.replay(event, upstreams).await,
+        }
     }
 
     /// Gives up dispatches that are not delivered, for good, by a person's decision: that of one upstream, or all.
     pub async fn discard(&self, event: EventId, upstream: Option<UpstreamName>) -> Result<Discarded, StoreError> {
-        self.backend.discard(event, upstream).await
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.discard(event, upstream).await,
+        }
     }
 
     /// How many dispatches there are.
     pub async fn counts(&self) -> Result<Counts, StoreError> {
-        let counts = self.backend.counts();
-        self.backend
-            .read(move |reader| reader.with_oldest_pending(counts))
-            .await
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.counts().await,
+        }
     }
 
     /// How long the commits (with their sync) of appended events took since the store was opened.
     pub fn commit_times(&self) -> Arc<Histogram> {
-        self.backend.commit_times()
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.commit_times(),
+        }
     }
 
     /// Whether an append would be taken now.
     pub fn is_writable(&self) -> Result<(), AppendError> {
-        self.backend.is_writable()
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.is_writable(),
+        }
     }
 
     /// Whether the wall clock can be trusted for giving up: false for an hour after it was found to jump (DESIGN
     /// section 3, "Time").
     pub fn clock_is_trusted(&self) -> bool {
-        self.backend.clock_is_trusted()
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.clock_is_trusted(),
+        }
     }
 
     /// What a lane saved last; the default for one that never did.
     pub fn lane_record(&self, upstream: &UpstreamName) -> LaneRecord {
-        self.backend.lane_record(upstream)
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.lane_record(upstream),
+        }
     }
 
     /// Saves what a lane must remember over a restart.
     pub async fn save_lane_record(&self, upstream: UpstreamName, record: LaneRecord) -> Result<(), StoreError> {
-        self.backend.save_lane_record(upstream, record).await
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.save_lane_record(upstream, record).await,
+        }
     }
 
     /// Finishes what was handed in, gives unused leases back, and closes. Feeds end. Other handles answer "closing".
     pub async fn close(self) {
-        self.backend.close().await;
-    }
-}
-
-/// Takes a verified request apart, on the calling task, so that the writer thread only binds values.
-fn into_append(new: NewEvent, receipt: oneshot::Sender<Result<Receipt, AppendError>>) -> sqlite::Append {
-    let NewEvent {
-        source,
-        upstreams,
-        request,
-        key,
-        content,
-        body_mark,
-    } = new;
-    let proof = request.proof();
-    let scope = match (proof.scope.as_deref(), request.record_scope()) {
-        (None, None) => None,
-        (Some(scope), None) | (None, Some(scope)) => Some(scope.to_owned()),
-        (Some(scope), Some(record)) => Some(format!("{scope}/{record}")),
-    };
-    let secret_label = proof.label.as_deref().map(str::to_owned);
-    let verified = proof.secret_index.is_some();
-    let delivery_id = request.delivery_id().map(str::to_owned);
-    let event_type = request.event_type().map(str::to_owned);
-    let request = request.into_request();
-    let mut headers: HeaderMap = request.head.headers;
-    headers::strip_untrusted(&mut headers);
-    let event = StoredEvent {
-        id: EventId::from_bytes([0; 16]),
-        source,
-        scope,
-        secret_label,
-        delivery_id,
-        event_type,
-        verified,
-        received_at: request.head.received_at,
-        method: request.head.method,
-        target: request.head.target,
-        authority: request.head.authority,
-        client: request.head.client,
-        headers,
-        body: request.body,
-    };
-    sqlite::Append {
-        head: codec::encode_head(&event),
-        event: Arc::new(event),
-        upstreams,
-        key,
-        content,
-        body_mark,
-        random: rand::random(),
-        receipt,
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.close().await,
+        }
     }
 }
 

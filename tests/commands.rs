@@ -44,13 +44,12 @@ struct Server {
 impl Server {
     async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let settings = StoreSettings {
-            path: directory.path().join("store"),
-            ..StoreSettings::default()
-        };
+        let settings = StoreSettings::embedded(directory.path().join("store"));
         let app = UpstreamName::new("app");
         let clock = Clock::manual(NOW);
-        let store = Store::open(settings, vec![app.clone()], clock.clone(), Box::new(|_| ())).unwrap();
+        let store = Store::open(settings, vec![app.clone()], clock.clone(), Box::new(|_| ()))
+            .await
+            .unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let settings = AdminSettings {

@@ -16,7 +16,7 @@ use super::Admin;
 use super::dto::{self, Discard, Discarded, Filter, Replay, ReplayMany, Replayed};
 use super::error::ApiError;
 use crate::headers::{is_credential, is_credential_name};
-use crate::id::{EventId, Position, SourceName, UpstreamName};
+use crate::id::{EventId, SourceName, UpstreamName};
 use crate::store::model::{DispatchState, Outcome};
 use crate::store::{self, AttemptRecord, DispatchSummary, EventDetail, EventFilter, EventSummary};
 use crate::time::Timestamp;
@@ -39,7 +39,7 @@ pub(super) async fn list(
     let page = admin.store.events(asked.filter, asked.before, asked.limit).await?;
     Ok(Json(dto::EventPage {
         events: page.events.iter().map(summary).collect(),
-        next_cursor: page.next.map(|position| position.get().to_string()),
+        next_cursor: page.next.map(|before| before.to_string()),
     }))
 }
 
@@ -89,7 +89,7 @@ pub(super) async fn replay_many(
     let Asked { filter, before, limit } = Asked::read(asked.filter)?;
     let page = admin.store.events(filter.clone(), before, limit).await?;
     let mut replayed = Replayed {
-        next_cursor: page.next.map(|position| position.get().to_string()),
+        next_cursor: page.next.map(|before| before.to_string()),
         ..Replayed::default()
     };
     for event in &page.events {
@@ -156,7 +156,7 @@ fn targets(event: &EventSummary, filter: &EventFilter, to: Option<&UpstreamName>
 /// A page that was asked for.
 struct Asked {
     filter: EventFilter,
-    before: Option<Position>,
+    before: Option<EventId>,
     limit: usize,
 }
 
@@ -169,16 +169,16 @@ impl Asked {
                 .filter(|limit| (1..=PAGE_MAX).contains(limit))
                 .ok_or_else(|| ApiError::BadRequest(format!("`limit` must be 1 to {PAGE_MAX}")))?,
         };
-        let before = match filter.cursor {
-            None => None,
-            Some(cursor) => {
-                let position = cursor.parse().ok().and_then(Position::new);
-                Some(
-                    position
-                        .ok_or_else(|| ApiError::BadRequest("`cursor` must be a page's `next_cursor`".to_owned()))?,
-                )
-            }
-        };
+        let before =
+            match filter.cursor {
+                None => None,
+                Some(cursor) => {
+                    let before = cursor.parse();
+                    Some(before.map_err(|_not_an_id| {
+                        ApiError::BadRequest("`cursor` must be a page's `next_cursor`".to_owned())
+                    })?)
+                }
+            };
         Ok(Self {
             filter: EventFilter {
                 source: filter.source.map(SourceName::new),

@@ -493,12 +493,8 @@ async fn an_unknown_event_is_not_found_by_any_verb() {
 }
 
 fn open(directory: &std::path::Path, clock: &Clock) -> Store {
-    let settings = StoreSettings {
-        path: directory.join("store"),
-        ..StoreSettings::default()
-    };
-    Store::open(
-        settings,
+    Store::open_embedded(
+        StoreSettings::embedded(directory.join("store")),
         vec![UpstreamName::new("app")],
         clock.clone(),
         Box::new(|_| ()),

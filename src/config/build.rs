@@ -20,7 +20,7 @@ use crate::forward::settings::SignaturePolicy;
 use crate::id::UpstreamName;
 use crate::ingest::source::{Limits, Source};
 use crate::reader::At;
-use crate::store::settings::StoreSettings;
+use crate::store::settings::{Place, SqliteSettings, StoreSettings};
 use crate::verify::url::PublicUrl;
 
 /// Builds what runs from `file`; `None` when `problems` has an error, from here or from before.
@@ -198,11 +198,24 @@ fn store(file: &File, limits: &Limits, problems: &mut Diagnostics) -> StoreSetti
             Some(format!("the default is \"{}\"", defaults::STORE_PATH)),
         );
     }
-    let settings = StoreSettings {
+    let sqlite = SqliteSettings {
         path: written
             .path
             .as_ref()
             .map_or_else(|| defaults::STORE_PATH.into(), |path| path.value.clone().into()),
+        min_free: within(&written.min_free, &defaults::MIN_FREE, "store.min_free", problems),
+        separate: false,
+    };
+    if sqlite.min_free == 0 {
+        problems.warning(
+            span(&written.min_free),
+            "`store.min_free` is off",
+            "a full disk is then noticed only when a write fails",
+            None,
+        );
+    }
+    let settings = StoreSettings {
+        place: Place::Sqlite(sqlite),
         retention: within(&written.retention, &defaults::RETENTION, "store.retention", problems),
         dead_retention: within(
             &written.dead_retention,
@@ -211,7 +224,6 @@ fn store(file: &File, limits: &Limits, problems: &mut Diagnostics) -> StoreSetti
             problems,
         ),
         max_bytes: within(&written.max_bytes, &defaults::MAX_BYTES, "store.max_bytes", problems),
-        min_free: within(&written.min_free, &defaults::MIN_FREE, "store.min_free", problems),
         window: within(&file.dedupe.window, &defaults::WINDOW, "dedupe.window", problems),
         digest_window: within(
             &file.dedupe.digest_window,
@@ -234,14 +246,6 @@ fn store(file: &File, limits: &Limits, problems: &mut Diagnostics) -> StoreSetti
             span(&written.max_bytes).or(span(&file.limits.body)),
             "`store.max_bytes` is smaller than one body",
             format!("`limits.body` is {}", limits.body.show()),
-            None,
-        );
-    }
-    if settings.min_free == 0 {
-        problems.warning(
-            span(&written.min_free),
-            "`store.min_free` is off",
-            "a full disk is then noticed only when a write fails",
             None,
         );
     }

@@ -123,7 +123,7 @@ pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
     ));
     line(format_args!(
         "store     {}, at most {}; delivered events for {}, dead ones for {}; keys for {}",
-        store.path.display(),
+        store.place,
         show_size(store.max_bytes),
         show_duration(store.retention),
         show_duration(store.dead_retention),

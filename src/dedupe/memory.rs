@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::id::{EventId, SourceName};
 use crate::key::{DedupeKey, KeyKind};
-use crate::store::model::{Admission, BodyMark, Notice, Receipt};
+use crate::store::model::{Admission, BodyMark, Death, Notice, Receipt};
 use crate::time::Timestamp;
 
 /// Locks that the keys are spread over, so that cores seldom meet at one.
@@ -109,6 +109,7 @@ impl RecentKeys {
                 body_mark,
                 received_at,
                 admission,
+                ..
             } => match admission {
                 Admission::New | Admission::Revived { .. } | Admission::Held => {
                     let known = Known {
@@ -122,7 +123,7 @@ impl RecentKeys {
                 // Known already, or too old to have stayed: the next look may ask the store again.
                 Admission::Duplicate { .. } | Admission::Elsewhere { .. } => {}
             },
-            Notice::Died { key, .. } => {
+            Notice::Died(Death { key, .. }) => {
                 let mut shard = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
                 if shard.keys.remove(key.digest()).is_some() {
                     self.len.fetch_sub(1, Ordering::Relaxed);
@@ -190,6 +191,8 @@ mod tests {
 
     fn admitted(key: DedupeKey, event: EventId) -> Notice {
         Notice::Admitted {
+            appended: event,
+            claim: None,
             source: SourceName::new("s"),
             key,
             event,
@@ -229,11 +232,11 @@ mod tests {
     fn a_dead_event_is_forgotten_so_that_its_duplicate_reaches_the_store() {
         let memory = RecentKeys::new(100, Duration::from_secs(300));
         memory.observe(&admitted(key(1), event(1)));
-        memory.observe(&Notice::Died {
+        memory.observe(&Notice::Died(Death {
             source: SourceName::new("s"),
             key: key(1),
             event: event(1),
-        });
+        }));
         assert_eq!(look(&memory, &key(1), 100), None);
     }
 

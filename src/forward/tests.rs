@@ -200,12 +200,8 @@ impl Scene {
 
     fn on(directory: TempDir, upstreams: Vec<UpstreamSettings>, next: u32) -> Self {
         let clock = Clock::system();
-        let store = Store::open(
-            StoreSettings {
-                path: directory.path().join("data"),
-                min_free: 0,
-                ..StoreSettings::default()
-            },
+        let store = Store::open_embedded(
+            StoreSettings::embedded(directory.path().join("data")),
             upstreams.iter().map(|upstream| upstream.name.clone()).collect(),
             clock.clone(),
             Box::new(|_notice| {}),

@@ -150,6 +150,10 @@ pub fn decide(own: Option<EventId>, event: EventId, claim: Claim) -> Decision {
 pub enum Notice {
     /// An appended event was admitted (or found to be a duplicate).
     Admitted {
+        /// The appended event.
+        appended: EventId,
+        /// What Redis said, on a separate store.
+        claim: Option<Claim>,
         /// Its source.
         source: SourceName,
         /// Its key.
@@ -164,14 +168,33 @@ pub enum Notice {
         admission: Admission,
     },
     /// A dispatch died: its event's key must be forgotten by every memory, so that a duplicate reaches the store.
-    Died {
-        /// Source of the event.
-        source: SourceName,
-        /// Its key.
-        key: DedupeKey,
-        /// The event.
-        event: EventId,
-    },
+    Died(Death),
+}
+
+/// A dispatch of this event died.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Death {
+    /// Source of the event.
+    pub source: SourceName,
+    /// Its key.
+    pub key: DedupeKey,
+    /// The event.
+    pub event: EventId,
+}
+
+/// An appended event of a separate store that waits for its [`Claim`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unclaimed {
+    /// The event.
+    pub event: EventId,
+    /// Its source.
+    pub source: SourceName,
+    /// Its key.
+    pub key: DedupeKey,
+    /// Mark of its body.
+    pub body_mark: BodyMark,
+    /// When it was received.
+    pub received_at: Timestamp,
 }
 
 /// One stored event as the forwarder needs it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::id::{Position, SourceName, UpstreamName};
+use crate::id::{EventId, SourceName, UpstreamName};
 use crate::key::DedupeKey;
 use crate::store::model::{DispatchState, Outcome, StoredEvent};
 use crate::time::Timestamp;
@@ -34,15 +34,15 @@ pub struct EventFilter {
 pub struct EventPage {
     /// The events found; may be fewer than asked for, even none, while there is more to look at.
     pub events: Vec<EventSummary>,
-    /// Where the next page goes on (events below this position); `None` at the end.
-    pub next: Option<Position>,
+    /// Where the next page goes on (events before this one); `None` at the end.
+    pub next: Option<EventId>,
 }
 
 /// One event in a list.
 #[derive(Clone, Debug)]
 pub struct EventSummary {
     /// Its stable id.
-    pub id: crate::id::EventId,
+    pub id: EventId,
     /// The source it came in by.
     pub source: SourceName,
     /// The provider's id, where there was one.

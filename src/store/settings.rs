@@ -1,21 +1,22 @@
 //! `[store]` and the parts of `[dedupe]` and `[limits]` that a store is held to.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What an embedded store is opened with.
-#[derive(Clone, Debug, PartialEq, Eq)]
+use crate::secret::Secret;
+
+/// What a store is opened with.
+#[derive(Clone, Debug)]
 pub struct StoreSettings {
-    /// Directory of the embedded store (created with mode 0700).
-    pub path: PathBuf,
+    /// Where it is.
+    pub place: Place,
     /// How long finished events are kept with their bodies.
     pub retention: Duration,
     /// How long dead dispatches and their events are kept.
     pub dead_retention: Duration,
-    /// Bytes the store's files may take; over it accepting stops, settling goes on.
+    /// Bytes the store may take on its disk; over it accepting stops, settling goes on.
     pub max_bytes: u64,
-    /// Bytes that must stay free on the file system; below it accepting stops, settling goes on.
-    pub min_free: u64,
     /// How long keys made by a `dedupe` rule are remembered, at least.
     pub window: Duration,
     /// How long keys made from a content digest are remembered, exactly.
@@ -24,17 +25,77 @@ pub struct StoreSettings {
     pub unadmitted: usize,
 }
 
+impl StoreSettings {
+    /// The defaults, for an embedded store in this directory.
+    pub fn embedded(path: impl Into<PathBuf>) -> Self {
+        Self {
+            place: Place::Sqlite(SqliteSettings {
+                path: path.into(),
+                ..SqliteSettings::default()
+            }),
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for StoreSettings {
     fn default() -> Self {
         Self {
-            path: PathBuf::from("hooksluice-data"),
+            place: Place::Sqlite(SqliteSettings::default()),
             retention: Duration::from_secs(3 * 86_400),
             dead_retention: Duration::from_secs(30 * 86_400),
             max_bytes: 20 << 30,
-            min_free: 512 << 20,
             window: Duration::from_secs(7 * 86_400),
             digest_window: Duration::from_secs(300),
             unadmitted: 100_000,
         }
     }
+}
+
+/// `[store.sqlite]` or `[store.postgres]`.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// Embedded, for one process.
+    Sqlite(SqliteSettings),
+    /// Shared by any number of replicas.
+    Postgres(PostgresSettings),
+}
+
+/// For people: the directory, or the kind of database; an URL holds a password.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(sqlite) => sqlite.path.display().fmt(f),
+            Self::Postgres(_) => f.write_str("postgres"),
+        }
+    }
+}
+
+/// `[store.sqlite]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SqliteSettings {
+    /// Its directory (created with mode 0700).
+    pub path: PathBuf,
+    /// Bytes that must stay free on the file system; below it accepting stops, settling goes on.
+    pub min_free: u64,
+    /// Several replicas have a store each: what was appended is admitted only with a
+    /// [`Claim`](crate::store::model::Claim), and deaths are kept until they are told.
+    pub separate: bool,
+}
+
+impl Default for SqliteSettings {
+    fn default() -> Self {
+        Self {
+            path: PathBuf::from("hooksluice-data"),
+            min_free: 512 << 20,
+            separate: false,
+        }
+    }
+}
+
+/// `[store.postgres]`.
+#[derive(Clone, Debug)]
+pub struct PostgresSettings {
+    /// A `postgres://` URL or a connection string, as libpq writes them; holds a password.
+    pub url: Secret,
 }

@@ -11,7 +11,8 @@
 //!   events get their dispatch rows, duplicates lose their row. What is admitted needs no mark of its own: the largest
 //!   position in `dispatch` is it, since every admitted event has a dispatch and a duplicate's row is gone.
 //! - A dispatch whose lane is caught up is inserted as leased, with attempt 1 granted, and handed to the lane through
-//!   its [window] without being read back; others wait as pending in the store and are claimed in due order ([lease]).
+//!   its [window](super::window) without being read back; others wait as pending in the store and are claimed in due order
+//!   ([lease]).
 //! - Settles, returned leases, people's orders and claims share the next transaction.
 //! - A helper thread copies the log into the database file ([checkpoint]) and prepares key partitions for sealing.
 //!
@@ -32,7 +33,6 @@ mod recover;
 mod retention;
 mod schema;
 mod seal;
-mod window;
 mod writer;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -43,18 +43,18 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use rusqlite::types::{ToSql, ToSqlOutput};
 use tokio::sync::{oneshot, watch};
 
-pub(super) use self::inbox::Append;
-pub use self::window::Feed;
-
 use self::inbox::{Inbox, LeaseRef, Order, Settle};
 use self::reader::Reader;
 use self::schema::Files;
-use self::window::Window;
 use crate::id::{EventId, LeaseToken, Position, UpstreamName};
 use crate::measure::Histogram;
+use crate::store::append::Append;
 use crate::store::model::{AppendError, DispatchState, Finished, LaneRecord, LeasedDispatch, Next, Notice, Settled};
-use crate::store::settings::StoreSettings;
-use crate::store::{Counts, Discarded, OpenError, Replayed, StoreError, UpstreamCounts};
+use crate::store::settings::{SqliteSettings, StoreSettings};
+use crate::store::window::{Feed, Window};
+use crate::store::{
+    Counts, Discarded, EventDetail, EventFilter, EventPage, OpenError, Replayed, StoreError, UpstreamCounts,
+};
 use crate::time::Clock;
 
 /// Idle read connections that are kept.
@@ -263,17 +263,17 @@ impl fmt::Debug for Backend {
 impl Backend {
     pub(super) fn open(
         settings: StoreSettings,
+        place: &SqliteSettings,
         upstreams: Vec<UpstreamName>,
         clock: Clock,
         notices: Box<dyn FnMut(Notice) + Send>,
         tuning: Tuning,
     ) -> Result<Self, OpenError> {
-        let files = Files::new(&settings.path);
         let (ended_sender, ended) = watch::channel(false);
-        let shared = writer::start(files.clone(), settings, upstreams, clock, notices, tuning, ended_sender)?;
+        let shared = writer::start(settings, place, upstreams, clock, notices, tuning, ended_sender)?;
         Ok(Self {
             shared,
-            files,
+            files: Files::new(&place.path),
             readers: Mutex::new(Vec::new()),
             ended,
         })
@@ -289,9 +289,10 @@ impl Backend {
 
     pub(super) fn feed(&self, upstream: &UpstreamName) -> Option<Feed> {
         let (_number, window) = self.shared.windows.get(upstream)?;
+        let shared = Arc::clone(&self.shared);
         Some(Feed {
             window: Arc::clone(window),
-            shared: Arc::clone(&self.shared),
+            nudge: Box::new(move || shared.inbox.nudge()),
         })
     }
 
@@ -327,6 +328,19 @@ impl Backend {
             excerpt: finished.excerpt,
             settled,
         })
+    }
+
+    pub(super) async fn events(
+        self: &Arc<Self>,
+        filter: EventFilter,
+        before: Option<EventId>,
+        limit: usize,
+    ) -> Result<EventPage, StoreError> {
+        self.read(move |reader| reader.events(&filter, before, limit)).await
+    }
+
+    pub(super) async fn event(self: &Arc<Self>, id: EventId) -> Result<Option<EventDetail>, StoreError> {
+        self.read(move |reader| reader.event(id)).await
     }
 
     pub(super) async fn replay(
@@ -379,8 +393,13 @@ impl Backend {
         })
     }
 
+    pub(super) async fn counts(self: &Arc<Self>) -> Result<Counts, StoreError> {
+        let counts = self.last_counts();
+        self.read(move |reader| reader.with_oldest_pending(counts)).await
+    }
+
     /// The counts as of the writer's last turn, without the oldest pending times.
-    pub(super) fn counts(&self) -> Counts {
+    fn last_counts(&self) -> Counts {
         let mut counts = self.shared.status(|status| {
             let mut upstreams = BTreeMap::new();
             for lane in &status.lanes {
@@ -449,7 +468,7 @@ impl Backend {
     }
 
     /// Runs a query on a connection that only reads, off the async threads.
-    pub(super) async fn read<T: Send + 'static>(
+    async fn read<T: Send + 'static>(
         self: &Arc<Self>,
         query: impl FnOnce(&mut Reader) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {

@@ -12,8 +12,9 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use super::model::{Admission, DispatchState, Outcome};
+use super::settings::SqliteSettings;
 use super::*;
-use crate::id::SourceName;
+use crate::id::{Position, SourceName};
 use crate::key::{DedupeKey, KeyKind};
 use crate::request::{RawRequest, RequestHead};
 use crate::time::Timestamp;
@@ -27,6 +28,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 struct Harness {
     directory: TempDir,
     settings: StoreSettings,
+    place: SqliteSettings,
     upstreams: Vec<UpstreamName>,
     clock: Clock,
     tuning: sqlite::Tuning,
@@ -37,10 +39,11 @@ impl Harness {
     fn new() -> Self {
         let directory = TempDir::new().unwrap();
         Self {
-            settings: StoreSettings {
+            settings: StoreSettings::default(),
+            place: SqliteSettings {
                 path: directory.path().join("data"),
                 min_free: 0,
-                ..StoreSettings::default()
+                ..SqliteSettings::default()
             },
             directory,
             upstreams: vec![UpstreamName::new("app")],
@@ -62,7 +65,10 @@ impl Harness {
     fn try_open(&self) -> Result<Store, OpenError> {
         let notices = Arc::clone(&self.notices);
         Store::open_tuned(
-            self.settings.clone(),
+            StoreSettings {
+                place: Place::Sqlite(self.place.clone()),
+                ..self.settings.clone()
+            },
             self.upstreams.clone(),
             self.clock.clone(),
             Box::new(move |notice| notices.lock().unwrap().push(notice)),
@@ -73,16 +79,14 @@ impl Harness {
     /// The store as a crash at this moment would leave it.
     fn crashed(&self) -> Self {
         let copy = Self::new();
-        std::fs::create_dir(&copy.settings.path).unwrap();
+        std::fs::create_dir(&copy.place.path).unwrap();
         for file in ["hooksluice.db-wal", "hooksluice.db"] {
-            std::fs::copy(self.settings.path.join(file), copy.settings.path.join(file)).unwrap();
+            std::fs::copy(self.place.path.join(file), copy.place.path.join(file)).unwrap();
         }
         Self {
             directory: copy.directory,
-            settings: StoreSettings {
-                path: copy.settings.path,
-                ..self.settings.clone()
-            },
+            settings: self.settings.clone(),
+            place: copy.place,
             upstreams: self.upstreams.clone(),
             clock: self.clock.clone(),
             tuning: self.tuning.clone(),
@@ -91,7 +95,7 @@ impl Harness {
     }
 
     fn database(&self) -> rusqlite::Connection {
-        let path = self.settings.path.join("hooksluice.db");
+        let path = self.place.path.join("hooksluice.db");
         rusqlite::Connection::open_with_flags(path, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap()
     }
 
@@ -99,7 +103,7 @@ impl Harness {
         let notices = self.notices.lock().unwrap();
         let admission = |notice: &Notice| match notice {
             Notice::Admitted { admission, .. } => Some(*admission),
-            Notice::Died { .. } => None,
+            Notice::Died(_) => None,
         };
         notices.iter().filter_map(admission).collect()
     }
@@ -534,7 +538,7 @@ async fn the_duplicate_of_a_dead_dispatch_revives_it() {
             .lock()
             .unwrap()
             .iter()
-            .any(|notice| matches!(notice, Notice::Died { event, .. } if *event == id))
+            .any(|notice| matches!(notice, Notice::Died(death) if death.event == id))
     );
     harness.later(Duration::from_secs(5));
     append(&store, &delivery("a")).await;
@@ -903,14 +907,14 @@ async fn over_its_disk_budget_accepting_stops_and_settling_goes_on() {
     deliver(&store, &mut feed).await;
     store.close().await;
     harness.settings.max_bytes = 1 << 30;
-    harness.settings.min_free = u64::MAX;
+    harness.place.min_free = u64::MAX;
     let store = harness.open();
     assert!(matches!(
         store.append(delivery("b").event()).await,
         Err(AppendError::DiskBudget)
     ));
     store.close().await;
-    harness.settings.min_free = 0;
+    harness.place.min_free = 0;
     let store = harness.open();
     assert!(store.is_writable().is_ok());
     append(&store, &delivery("b")).await;
@@ -937,7 +941,7 @@ async fn one_store_serves_one_process() {
     let store = harness.open();
     assert!(matches!(harness.try_open(), Err(OpenError::Locked { .. })));
     // The lock is none of a file that can be removed.
-    std::fs::remove_file(harness.settings.path.join("lock")).unwrap();
+    std::fs::remove_file(harness.place.path.join("lock")).unwrap();
     assert!(matches!(harness.try_open(), Err(OpenError::Locked { .. })));
     store.close().await;
     drop(harness.open());
@@ -949,7 +953,7 @@ async fn a_symbolic_link_is_not_followed() {
     harness.open().close().await;
     let elsewhere = harness.directory.path().join("elsewhere");
     for name in ["lock", "hooksluice.db"] {
-        let path = harness.settings.path.join(name);
+        let path = harness.place.path.join(name);
         std::fs::rename(&path, &elsewhere).unwrap();
         std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
         assert!(matches!(harness.try_open(), Err(OpenError::Io { path: refused, .. }) if refused == path));
@@ -969,12 +973,12 @@ async fn a_file_taken_away_from_an_open_store_stops_accepting_until_a_restart() 
     let stores = ["hooksluice.db", "hooksluice.db-wal", "hooksluice.db-shm"].map(open);
     for (name, harness, store) in &stores {
         append(store, &delivery("a")).await;
-        let path = harness.settings.path.join(name);
+        let path = harness.place.path.join(name);
         std::fs::rename(&path, path.with_extension("away")).unwrap();
     }
     for (name, harness, store) in stores {
         reach(true, || async { store.is_writable().is_err() }).await;
-        let path = harness.settings.path.join(name);
+        let path = harness.place.path.join(name);
         std::fs::rename(path.with_extension("away"), path).unwrap();
         assert!(
             matches!(store.append(delivery("b").event()).await, Err(AppendError::Failed(why)) if why.contains(name))
@@ -993,7 +997,7 @@ async fn a_store_that_lost_a_file_is_refused_and_opens_when_it_is_back() {
     all_admitted(&store).await;
     store.close().await;
     for name in ["hooksluice.db", "hooksluice.db-wal"] {
-        let path = harness.settings.path.join(name);
+        let path = harness.place.path.join(name);
         let away = path.with_extension("away");
         std::fs::rename(&path, &away).unwrap();
         assert!(matches!(harness.try_open(), Err(OpenError::Incomplete { lost, .. }) if lost == path));
@@ -1005,7 +1009,7 @@ async fn a_store_that_lost_a_file_is_refused_and_opens_when_it_is_back() {
     }
     // A person's decision: the database alone, as from a backup.
     for name in ["hooksluice.db-wal", "hooksluice.db-shm", "reserve"] {
-        std::fs::remove_file(harness.settings.path.join(name)).unwrap();
+        std::fs::remove_file(harness.place.path.join(name)).unwrap();
     }
     let store = harness.open();
     let page = store.events(EventFilter::default(), None, 100).await.unwrap();
@@ -1015,13 +1019,13 @@ async fn a_store_that_lost_a_file_is_refused_and_opens_when_it_is_back() {
 #[tokio::test]
 async fn a_first_opening_that_was_interrupted_goes_on() {
     let harness = Harness::new();
-    std::fs::create_dir(&harness.settings.path).unwrap();
-    let path = |name: &str| harness.settings.path.join(name);
+    std::fs::create_dir(&harness.place.path).unwrap();
+    let path = |name: &str| harness.place.path.join(name);
     std::fs::write(path("hooksluice.db"), b"").unwrap();
     std::fs::write(path("lock"), b"").unwrap();
     harness.open().close().await;
-    std::fs::remove_dir_all(&harness.settings.path).unwrap();
-    std::fs::create_dir(&harness.settings.path).unwrap();
+    std::fs::remove_dir_all(&harness.place.path).unwrap();
+    std::fs::create_dir(&harness.place.path).unwrap();
     // The first page says that there is a log; no commit is in it yet.
     let conn = rusqlite::Connection::open(path("hooksluice.db")).unwrap();
     conn.execute_batch("PRAGMA page_size = 8192; PRAGMA journal_mode = wal;")
@@ -1036,7 +1040,7 @@ async fn a_first_opening_that_was_interrupted_goes_on() {
 async fn a_newer_schema_is_refused_untouched() {
     let harness = Harness::new();
     harness.open().close().await;
-    let path = harness.settings.path.join("hooksluice.db");
+    let path = harness.place.path.join("hooksluice.db");
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[63] = 99;
     std::fs::write(&path, &bytes).unwrap();
@@ -1055,7 +1059,7 @@ async fn a_newer_schema_is_refused_untouched() {
 async fn a_foreign_or_damaged_file_is_refused_loudly() {
     let harness = Harness::new();
     harness.open().close().await;
-    let path = harness.settings.path.join("hooksluice.db");
+    let path = harness.place.path.join("hooksluice.db");
     let sound = std::fs::read(&path).unwrap();
     std::fs::write(&path, b"#!/bin/sh\n".repeat(100)).unwrap();
     assert!(matches!(harness.try_open(), Err(OpenError::NotOurs { .. })));
@@ -1079,7 +1083,7 @@ async fn a_torn_log_loses_only_what_was_not_committed() {
     }
     all_admitted(&store).await;
     let crashed = harness.crashed();
-    let wal = crashed.settings.path.join("hooksluice.db-wal");
+    let wal = crashed.place.path.join("hooksluice.db-wal");
     let mut bytes = std::fs::read(&wal).unwrap();
     let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
     bytes[end - 5..=end].fill(0xa5);
@@ -1101,8 +1105,8 @@ async fn files_are_private() {
     let store = harness.open();
     append(&store, &delivery("a")).await;
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(&harness.settings.path), 0o700);
-    for entry in std::fs::read_dir(&harness.settings.path).unwrap() {
+    assert_eq!(mode(&harness.place.path), 0o700);
+    for entry in std::fs::read_dir(&harness.place.path).unwrap() {
         assert_eq!(mode(&entry.unwrap().path()), 0o600);
     }
 }

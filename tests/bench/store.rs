@@ -72,7 +72,7 @@ fn main() {
 }
 
 async fn run(args: &Args, directory: &Path) {
-    let bench = Bench::open(directory);
+    let bench = Bench::open(directory).await;
     if !args.json {
         print_header();
     }
@@ -131,7 +131,7 @@ async fn run(args: &Args, directory: &Path) {
         println!("resident with the backlog: {} MB", resident_mb());
         store.close().await;
         let start = clock.monotonic();
-        let again = Bench::open(directory);
+        let again = Bench::open(directory).await;
         println!(
             "opened with {} pending in {:?}, resident {} MB",
             pending(&again.store.counts().await.unwrap()),
@@ -188,13 +188,12 @@ struct Bench {
 }
 
 impl Bench {
-    fn open(directory: &Path) -> Self {
+    async fn open(directory: &Path) -> Self {
         let clock = Clock::system();
         let settings = StoreSettings {
-            path: directory.join("store"),
             retention: Duration::from_secs(1),
             max_bytes: u64::MAX,
-            ..StoreSettings::default()
+            ..StoreSettings::embedded(directory.join("store"))
         };
         let admitted = Arc::new(AtomicU64::new(0));
         let told = Arc::clone(&admitted);
@@ -207,6 +206,7 @@ impl Bench {
                 told.fetch_add(1, Ordering::Relaxed);
             }),
         )
+        .await
         .unwrap();
         let secret = SourceSecret::new(Secret::new("bench-token-0123456789"));
         let record = presets::find("gitlab").unwrap();

@@ -109,6 +109,8 @@ impl Writer {
 
     fn admit_one(&mut self, turn: &mut Turn, appended: &Appended, now: Timestamp) -> rusqlite::Result<()> {
         let notice = |admission, event: EventId, body_mark| Notice::Admitted {
+            appended: appended.id,
+            claim: None,
             source: appended.source_name.clone(),
             key: appended.key,
             event,

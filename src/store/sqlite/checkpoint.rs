@@ -26,7 +26,6 @@ use super::schema::{self, Files, PAGE_SIZE};
 use super::writer::Writer;
 use super::{Shared, describe};
 use crate::store::OpenError;
-use crate::store::settings::StoreSettings;
 
 /// A commit's page in the log: the page and its frame header.
 const FRAME_BYTES: u64 = PAGE_SIZE as u64 + 24;
@@ -63,7 +62,7 @@ pub(super) struct Helper {
 }
 
 impl Helper {
-    pub(super) fn start(files: &Files, settings: &StoreSettings, shared: &Arc<Shared>) -> Result<Self, OpenError> {
+    pub(super) fn start(files: &Files, max_bytes: u64, min_free: u64, shared: &Arc<Shared>) -> Result<Self, OpenError> {
         let conn = schema::open_checkpointer(files)?;
         // Closed after every connection of this process: closing a file drops the process's locks on it (POSIX).
         let database = File::options()
@@ -71,7 +70,7 @@ impl Helper {
             .write(true)
             .open(&files.database)
             .map_err(|error| OpenError::io(&files.database, error))?;
-        let mut disk = DiskWatch::new(files, settings, shared);
+        let mut disk = DiskWatch::new(files, max_bytes, min_free, shared);
         disk.look(&conn);
         let (jobs, job_queue) = sync_channel(2);
         let (sealed_sender, sealed) = sync_channel(1);

@@ -16,7 +16,6 @@ use rusqlite::Connection;
 
 use super::Shared;
 use super::schema::{Files, PAGE_SIZE, private};
-use crate::store::settings::StoreSettings;
 
 /// Room for the state changes of some ten thousand dispatches.
 const RESERVE_BYTES: u64 = 8 << 20;
@@ -73,11 +72,11 @@ impl FileId {
 }
 
 impl DiskWatch {
-    pub(super) fn new(files: &Files, settings: &StoreSettings, shared: &Arc<Shared>) -> Self {
+    pub(super) fn new(files: &Files, max_bytes: u64, min_free: u64, shared: &Arc<Shared>) -> Self {
         Self {
             files: files.clone(),
-            max_bytes: settings.max_bytes,
-            min_free: settings.min_free,
+            max_bytes,
+            min_free,
             shared: Arc::clone(shared),
             spent: false,
             open: [&files.database, &files.wal, &files.shm].map(|path| (path.clone(), FileId::of(path).ok().flatten())),

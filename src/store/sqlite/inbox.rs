@@ -4,17 +4,16 @@
 //! (settles, returned leases) does not wake it while it lingers for appends to share a sync with.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::DispatchId;
-use super::window::weight_of;
 use crate::id::{EventId, LeaseToken, UpstreamName};
-use crate::key::DedupeKey;
-use crate::store::model::{AppendError, BodyMark, LaneRecord, Next, Outcome, Receipt, Settled, StoredEvent};
+use crate::store::append::Append;
+use crate::store::model::{AppendError, LaneRecord, Next, Outcome, Settled};
 use crate::store::{Discarded, Replayed, StoreError};
 use crate::time::Timestamp;
 
@@ -26,26 +25,6 @@ const APPEND_BYTES_MAX: usize = 64 << 20;
 const ORDERS_MAX: usize = 1_024;
 /// From this many settles on the writer is woken even if it lingers.
 const SETTLES_MANY: usize = 64;
-
-/// One verified request, encoded, waiting to be durable.
-#[derive(Debug)]
-pub(in crate::store) struct Append {
-    /// Its id is a placeholder until the writer gives it a position.
-    pub(in crate::store) event: Arc<StoredEvent>,
-    pub(in crate::store) upstreams: Arc<[UpstreamName]>,
-    pub(in crate::store) key: DedupeKey,
-    pub(in crate::store) content: Option<[u8; 32]>,
-    pub(in crate::store) body_mark: BodyMark,
-    pub(in crate::store) head: Vec<u8>,
-    pub(in crate::store) random: u32,
-    pub(in crate::store) receipt: oneshot::Sender<Result<Receipt, AppendError>>,
-}
-
-impl Append {
-    pub(super) fn bytes(&self) -> usize {
-        weight_of(self.head.len(), self.event.body.len())
-    }
-}
 
 /// What the store needs to know of a lease to end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,13 +11,15 @@ use bytes::Bytes;
 use rusqlite::{OptionalExtension, params};
 
 use super::inbox::LeaseRef;
-use super::window::{Ready, WINDOW_LOW, weight_of};
 use super::writer::{Move, Turn, Writer};
 use super::{DispatchId, state_number, to_i64};
 use crate::id::{EventId, LeaseToken, SourceName};
 use crate::key::{DedupeKey, KeyKind};
 use crate::store::codec;
-use crate::store::model::{DispatchState, GiveBack, LeasedDispatch, Next, Notice, Outcome, Settled, StoredEvent};
+use crate::store::model::{
+    Death, DispatchState, GiveBack, LeasedDispatch, Next, Notice, Outcome, Settled, StoredEvent,
+};
+use crate::store::window::{Ready, WINDOW_LOW, weight_of};
 use crate::time::Timestamp;
 
 /// Dispatches read back per turn while appends wait.
@@ -348,11 +350,11 @@ fn died(
         })
         .optional()?;
     Ok(found.and_then(|(event, source, key)| {
-        Some(Notice::Died {
+        Some(Notice::Died(Death {
             source: source?,
             key,
             event,
-        })
+        }))
     }))
 }
 

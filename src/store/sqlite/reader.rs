@@ -11,8 +11,8 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::lease::{RawEvent, key_kind};
 use super::schema::{self, Files};
-use super::{DispatchId, Shared, position, state_from, to_i64};
-use crate::id::{EventId, Position, SourceName, UpstreamName};
+use super::{DispatchId, Shared, state_from, to_i64};
+use crate::id::{EventId, SourceName, UpstreamName};
 use crate::key::DedupeKey;
 use crate::store::model::{DispatchState, Outcome};
 use crate::store::{AttemptRecord, Counts, DispatchSummary, EventDetail, EventFilter, EventPage, EventSummary};
@@ -42,10 +42,10 @@ impl Reader {
         })
     }
 
-    pub(in crate::store) fn events(
+    pub(super) fn events(
         &mut self,
         filter: &EventFilter,
-        before: Option<Position>,
+        before: Option<EventId>,
         limit: usize,
     ) -> rusqlite::Result<EventPage> {
         let limit = limit.clamp(1, PAGE_MAX);
@@ -58,11 +58,12 @@ impl Reader {
     fn scan_events(
         &mut self,
         filter: &EventFilter,
-        before: Option<Position>,
+        before: Option<EventId>,
         limit: usize,
     ) -> rusqlite::Result<EventPage> {
-        let mut below = before.map_or(i64::MAX, Position::get);
+        let mut below = before.map_or(i64::MAX, |before| before.position().get());
         let mut page = EventPage::default();
+        let mut last = None;
         let mut looked_at = 0;
         while looked_at < SCAN_MAX {
             let rows: Vec<(i64, Found)> = self
@@ -73,11 +74,12 @@ impl Reader {
             let step = rows.len();
             for (number, row) in rows {
                 below = number;
+                last = Some(EventId::from_bytes(row.id));
                 looked_at += 1;
                 if let Some(event) = self.pick(filter, number, row)? {
                     page.events.push(event);
                     if page.events.len() == limit {
-                        page.next = (number > 0).then(|| position(number));
+                        page.next = last.filter(|_last| number > 0);
                         return Ok(page);
                     }
                 }
@@ -86,17 +88,19 @@ impl Reader {
                 return Ok(page);
             }
         }
-        page.next = Some(position(below));
+        page.next = last;
         Ok(page)
     }
 
     fn dead_events(
         &mut self,
         filter: &EventFilter,
-        before: Option<Position>,
+        before: Option<EventId>,
         limit: usize,
     ) -> rusqlite::Result<EventPage> {
-        let below = before.map_or(DispatchId(i64::MAX), |before| DispatchId::first(before.get()));
+        let below = before.map_or(DispatchId(i64::MAX), |before| {
+            DispatchId::first(before.position().get())
+        });
         let upstreams: Vec<u32> = self.shared.status(|status| {
             let lanes = status.lanes.iter();
             lanes
@@ -119,19 +123,16 @@ impl Reader {
         positions.dedup();
         more |= positions.len() > limit;
         positions.truncate(limit);
-        let mut page = EventPage {
-            events: Vec::new(),
-            next: positions.last().filter(|_last| more).map(|last| position(*last)),
-        };
+        let mut page = EventPage::default();
         for number in positions {
             let row = self
                 .conn
                 .prepare_cached(include_str!("one_event.sql"))?
                 .query_row([number], found)
                 .optional()?;
-            if let Some((number, row)) = row
-                && let Some(event) = self.pick(filter, number, row)?
-            {
+            let Some((number, row)) = row else { continue };
+            page.next = Some(EventId::from_bytes(row.id)).filter(|_last| more);
+            if let Some(event) = self.pick(filter, number, row)? {
                 page.events.push(event);
             }
         }
@@ -177,7 +178,7 @@ impl Reader {
         }))
     }
 
-    pub(in crate::store) fn event(&mut self, id: EventId) -> rusqlite::Result<Option<EventDetail>> {
+    pub(super) fn event(&mut self, id: EventId) -> rusqlite::Result<Option<EventDetail>> {
         let number = id.position().get();
         let row = self
             .conn
@@ -267,7 +268,7 @@ impl Reader {
     }
 
     /// Fills in how old the oldest pending or leased dispatch of each upstream is.
-    pub(in crate::store) fn with_oldest_pending(&mut self, mut counts: Counts) -> rusqlite::Result<Counts> {
+    pub(super) fn with_oldest_pending(&mut self, mut counts: Counts) -> rusqlite::Result<Counts> {
         let lanes: Vec<(u32, UpstreamName)> = self.shared.status(|status| {
             let lanes = status.lanes.iter().filter(|lane| lane.configured);
             lanes.map(|lane| (lane.upstream, lane.name.clone())).collect()

@@ -8,12 +8,12 @@ use rusqlite::{Connection, params};
 use super::filter::Bits;
 use super::keys::{Entry, Key, Keys, Kind, PAGES_MAX, Partition, entries, page_id};
 use super::lease::key_kind;
-use super::window::Window;
 use super::writer::Lane;
 use super::{DispatchId, States, Tuning, state_from};
 use crate::id::{EventId, SourceName, UpstreamName};
 use crate::store::OpenError;
 use crate::store::model::{DispatchState, LaneRecord};
+use crate::store::window::Window;
 use crate::time::Timestamp;
 
 /// See the module.

@@ -17,18 +17,19 @@ use tokio::sync::{oneshot, watch};
 
 use super::checkpoint::{Helper, Wal};
 use super::disk::Reserve;
-use super::inbox::{Append, Inbox, LeaseRef, Order, Patience, Settle, Work};
+use super::inbox::{Inbox, LeaseRef, Order, Patience, Settle, Work};
 use super::keys::Keys;
 use super::lease::Grant;
 use super::retention::{Retention, TimeTrust};
 use super::schema::{Files, Lock};
-use super::window::{Ready, Room, WINDOW_MAX, Window};
 use super::{LaneStatus, Shared, States, Status, Tuning, describe, position, recover, schema, to_i64};
 use crate::id::{EventId, SourceName, UpstreamName};
 use crate::key::DedupeKey;
+use crate::store::append::Append;
 use crate::store::codec;
 use crate::store::model::{AppendError, BodyMark, DispatchState, LaneRecord, Notice, Receipt, Settled, StoredEvent};
-use crate::store::settings::StoreSettings;
+use crate::store::settings::{SqliteSettings, StoreSettings};
+use crate::store::window::{Ready, Room, WINDOW_MAX, Window};
 use crate::store::{OpenError, StoreError};
 use crate::time::Clock;
 
@@ -189,14 +190,15 @@ pub(super) struct Writer {
 
 /// Opens everything and starts the thread.
 pub(super) fn start(
-    files: Files,
     settings: StoreSettings,
+    place: &SqliteSettings,
     upstreams: Vec<UpstreamName>,
     clock: Clock,
     notices: Box<dyn FnMut(Notice) + Send>,
     tuning: Tuning,
     ended: watch::Sender<bool>,
 ) -> Result<Arc<Shared>, OpenError> {
+    let files = Files::new(&place.path);
     let lock = schema::lock(&files)?;
     let mut conn = schema::open_writer(&files, tuning.wal_bytes)?;
     let wal_frames = Arc::new(AtomicU32::new(0));
@@ -225,7 +227,7 @@ pub(super) fn start(
         commit_times: Arc::default(),
         clock_trusted: true.into(),
     });
-    let helper = Helper::start(&files, &settings, &shared)?;
+    let helper = Helper::start(&files, settings.max_bytes, place.min_free, &shared)?;
     schema::limit_wal(&conn, tuning.wal_bytes)?;
     let trust = TimeTrust::new(clock.now(), clock.monotonic(), recovered.newest);
     let lane_of = recovered

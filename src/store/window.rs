@@ -4,12 +4,12 @@
 //! the backlog (P6), and everything in it is already leased durably, so the lane can send at once (P9).
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::Shared;
 use crate::store::model::LeasedDispatch;
 
 /// Dispatches that may lie ready per upstream.
@@ -134,10 +134,18 @@ pub(super) fn weight_of(head: usize, body: usize) -> usize {
 
 /// The dispatches of one upstream, in the order in which they become due. One per upstream: a second one would take
 /// the other's.
-#[derive(Debug)]
 pub struct Feed {
     pub(super) window: Arc<Window>,
-    pub(super) shared: Arc<Shared>,
+    /// Tells who fills the window that it runs low.
+    pub(super) nudge: Box<dyn Fn() + Send + Sync>,
+}
+
+impl fmt::Debug for Feed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Feed")
+            .field("window", &self.window)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Feed {
@@ -147,7 +155,7 @@ impl Feed {
             match self.window.pop() {
                 Popped::Dispatch { dispatch, low } => {
                     if low && self.window.backlog.swap(false, Ordering::AcqRel) {
-                        self.shared.inbox.nudge();
+                        (self.nudge)();
                     }
                     return Some(dispatch);
                 }
