@@ -1,0 +1,53 @@
+//! The contract of a store, through its public face: what every backend keeps.
+//!
+//! Each test is a function over a [`Bench`](super::bench::Bench); `contract!` makes a test of each for one backend. Which
+//! tests there are stands in the macros below and nowhere else: a function that is not named there is dead code, and the
+//! build says so.
+
+pub(super) mod accept;
+pub(super) mod forget;
+pub(super) mod forward;
+pub(super) mod history;
+pub(super) mod manage;
+
+/// All tests of the contract for one [`Bench`](super::bench::Bench).
+macro_rules! contract {
+    ($bench:ty) => {
+        $crate::store::tests::contract::instantiate! { $bench:
+            accept::an_event_is_stored_handed_out_settled_and_shown_as_it_was,
+            accept::concurrent_duplicates_make_one_event_and_all_are_acknowledged,
+            accept::a_dropped_append_is_stored_all_the_same,
+            accept::every_key_is_known_after_a_restart_and_after_a_crash,
+            accept::digest_keys_last_for_their_window_by_the_received_at_times,
+            accept::same_content_under_another_id_is_held_for_a_person,
+            accept::a_closed_store_refuses_and_says_so,
+            forward::a_crash_repeats_attempts_under_new_numbers_and_loses_none,
+            forward::a_close_hands_unused_leases_back_with_their_numbers,
+            forward::a_lease_that_is_dropped_comes_back,
+            forward::a_lost_lease_cannot_settle,
+            forward::a_retry_waits_for_its_time_and_keeps_its_attempts,
+            forward::the_duplicate_of_a_dead_dispatch_revives_it,
+            forward::a_backlog_is_handed_out_in_order_and_through_a_bounded_window,
+            forget::what_is_delivered_goes_after_retention_and_what_is_not_stays,
+            forget::keys_go_after_the_window_unless_their_event_is_undelivered,
+            history::a_long_history_keeps_one_event_per_key_and_delivers_each,
+            manage::an_upstream_that_left_holds_its_dispatches_until_it_returns,
+            manage::a_replay_sends_again_also_to_another_upstream,
+            manage::lists_are_filtered_and_paged_newest_first,
+            manage::a_lane_is_remembered,
+        }
+    };
+}
+
+macro_rules! instantiate {
+    ($bench:ty: $($room:ident::$test:ident),* $(,)?) => {
+        $(
+            #[tokio::test]
+            async fn $test() {
+                $crate::store::tests::contract::$room::$test::<$bench>().await;
+            }
+        )*
+    };
+}
+
+pub(super) use {contract, instantiate};
