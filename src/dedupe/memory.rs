@@ -5,7 +5,9 @@
 //! the oldest key goes first.
 //!
 //! A dead dispatch must come back to life when its event is sent again, so the store also tells of deaths, in the order
-//! of its commits, and the key is forgotten.
+//! of its commits, and the key is forgotten. On a shared store an event may die at another replica, which cannot tell us
+//! in time: there a key is remembered for a few seconds only ([`RecentKeys::for_seconds`]), and all are forgotten when the
+//! store becomes another one ([`RecentKeys::clear`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -16,7 +18,7 @@ use std::time::Duration;
 use crate::id::{EventId, SourceName};
 use crate::key::{DedupeKey, KeyKind};
 use crate::store::model::{Admission, BodyMark, Death, Notice, Receipt};
-use crate::time::Timestamp;
+use crate::time::{Clock, Monotonic, Timestamp};
 
 /// Locks that the keys are spread over, so that cores seldom meet at one.
 const SHARDS: usize = 64;
@@ -27,7 +29,14 @@ pub struct RecentKeys {
     shards: Vec<Mutex<Shard>>,
     per_shard: usize,
     digest_window: Duration,
+    max_age: Option<MaxAge>,
     len: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct MaxAge {
+    age: Duration,
+    clock: Clock,
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +52,8 @@ struct Known {
     event: EventId,
     body_mark: BodyMark,
     received_at: Timestamp,
+    /// When we were told; the start of the process where ages do not matter.
+    learned: Monotonic,
 }
 
 /// A duplicate found in memory.
@@ -61,7 +72,25 @@ impl RecentKeys {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             per_shard: capacity.div_ceil(SHARDS),
             digest_window,
+            max_age: None,
             len: AtomicUsize::new(0),
+        }
+    }
+
+    /// The same, but a key is believed only until `age` after it was told.
+    #[must_use]
+    pub fn for_seconds(mut self, age: Duration, clock: Clock) -> Self {
+        self.max_age = Some(MaxAge { age, clock });
+        self
+    }
+
+    /// Forgets everything: the store is another one now, which may not have what the old one had.
+    pub fn clear(&self) {
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            self.len.fetch_sub(shard.keys.len(), Ordering::Relaxed);
+            shard.keys.clear();
+            shard.order.clear();
         }
     }
 
@@ -85,6 +114,11 @@ impl RecentKeys {
     ) -> Option<Found> {
         let shard = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
         let known = shard.keys.get(key.digest()).filter(|known| known.source == *source)?;
+        if let Some(max_age) = &self.max_age
+            && max_age.clock.monotonic().since(known.learned) > max_age.age
+        {
+            return None;
+        }
         if key.kind() == KeyKind::Digest {
             let apart = received_at
                 .since(known.received_at)
@@ -117,6 +151,10 @@ impl RecentKeys {
                         event: *event,
                         body_mark: *body_mark,
                         received_at: *received_at,
+                        learned: self
+                            .max_age
+                            .as_ref()
+                            .map_or_else(Monotonic::default, |max_age| max_age.clock.monotonic()),
                     };
                     self.remember(key, known);
                 }
@@ -265,5 +303,30 @@ mod tests {
         assert_eq!(look(&memory, &in_one_shard(2), 100), Some(event(2)));
         assert_eq!(look(&memory, &in_one_shard(3), 100), Some(event(3)));
         assert_eq!(memory.len(), 2);
+    }
+
+    #[test]
+    fn on_a_shared_store_a_key_is_believed_for_seconds_only() {
+        let clock = Clock::manual(Timestamp::from_secs(100));
+        let memory = RecentKeys::new(100, Duration::from_secs(300)).for_seconds(Duration::from_secs(10), clock.clone());
+        memory.observe(&admitted(key(1), event(1)));
+        clock.set(Timestamp::from_secs(110));
+        assert_eq!(look(&memory, &key(1), 110), Some(event(1)));
+        clock.set(Timestamp::from_secs(111));
+        assert_eq!(look(&memory, &key(1), 111), None);
+        memory.observe(&admitted(key(1), event(1)));
+        assert_eq!(look(&memory, &key(1), 111), Some(event(1)), "told anew");
+    }
+
+    #[test]
+    fn a_cleared_memory_knows_nothing_and_learns_again() {
+        let memory = RecentKeys::new(100, Duration::from_secs(300));
+        memory.observe(&admitted(key(1), event(1)));
+        memory.observe(&admitted(key(2), event(2)));
+        memory.clear();
+        assert!(memory.is_empty());
+        assert_eq!(look(&memory, &key(1), 100), None);
+        memory.observe(&admitted(key(1), event(3)));
+        assert_eq!((look(&memory, &key(1), 100), memory.len()), (Some(event(3)), 1));
     }
 }
