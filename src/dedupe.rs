@@ -1,4 +1,10 @@
 //! What may answer a duplicate before the store is asked: look-ups that know only what is durable.
 
+pub mod front;
 pub mod memory;
 pub mod protocol;
+pub mod redis;
+pub mod settings;
+pub mod teller;
+#[cfg(test)]
+mod tests;

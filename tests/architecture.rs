@@ -29,9 +29,9 @@ const ROOMS: [(&str, &[&str]); 10] = [
     ("verify", &[]),
     ("key", &["verify"]),
     ("store", &["key", "verify"]),
-    ("dedupe", &["key", "store"]),
     // The data path's counters are named by what they count.
     ("telemetry", &["store", "verify"]),
+    ("dedupe", &["key", "store", "telemetry"]),
     ("net", &["telemetry"]),
     ("forward", &["net", "store", "telemetry", "verify"]),
     ("ingest", &["dedupe", "key", "net", "store", "telemetry", "verify"]),
@@ -41,11 +41,14 @@ const ROOMS: [(&str, &[&str]); 10] = [
 ];
 
 /// Files that decide and do nothing: no runtime, no dice, no clock, no file, no socket.
-const PURE: [&str; 13] = [
+const PURE: [&str; 16] = [
     "verify.rs",
     "verify/",
     "key.rs",
     "dedupe/protocol.rs",
+    "dedupe/redis/address.rs",
+    "dedupe/redis/breaker.rs",
+    "dedupe/redis/contact.rs",
     "store/model.rs",
     "store/codec.rs",
     "forward/lane.rs",

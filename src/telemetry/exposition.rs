@@ -9,8 +9,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::metrics::{
-    BUCKETS_MICROS, Failure, Histogram, Metrics, RequestOutcome, ServerMetrics, SourceMetrics, StoreMetrics,
-    UpstreamMetrics,
+    BUCKETS_MICROS, Failure, Histogram, LookResult, Metrics, RedisMetrics, RedisOperation, RequestOutcome,
+    ServerMetrics, SourceMetrics, StoreMetrics, TellDropped, UpstreamMetrics,
 };
 use crate::store::model::DispatchState;
 use crate::time::Timestamp;
@@ -43,6 +43,9 @@ impl Collector for Metrics {
         print_sources(&mut out, &sources)?;
         print_upstreams(&mut out, &upstreams)?;
         print_store(&mut out, self.store())?;
+        if let Some(redis) = self.redis_if_any() {
+            print_redis(&mut out, redis)?;
+        }
         print_server(&mut out, self.server())
     }
 }
@@ -243,6 +246,44 @@ fn print_store(out: &mut Printer<'_, '_>, store: &StoreMetrics) -> fmt::Result {
     Ok(())
 }
 
+fn print_redis(out: &mut Printer<'_, '_>, redis: &RedisMetrics) -> fmt::Result {
+    out.counters(
+        "dedupe_backend_errors",
+        "Operations that Redis did not answer in time, or with an error",
+        RedisOperation::ALL.map(|operation| ([("operation", operation.as_str())], redis.errors(operation))),
+    )?;
+    out.counters(
+        "dedupe_looks",
+        "Looks at Redis before an append, by how they ended",
+        LookResult::ALL.map(|result| ([("result", result.as_str())], redis.looks(result))),
+    )?;
+    out.counters(
+        "dedupe_tells_dropped",
+        "What Redis was not told, by cause; a duplicate of it then costs the store a look",
+        TellDropped::ALL.map(|cause| ([("cause", cause.as_str())], redis.tells_dropped(cause))),
+    )?;
+    for (name, help, gauge) in [
+        (
+            "dedupe_redis_up",
+            "1 while there is a connection to Redis that has passed its checks",
+            &redis.up,
+        ),
+        (
+            "dedupe_redis_breaker_open",
+            "1 while looks are not asked because Redis did not answer them in time",
+            &redis.breaker_open,
+        ),
+        (
+            "dedupe_tells_queued",
+            "What waits for being told to Redis",
+            &redis.tells_queued,
+        ),
+    ] {
+        out.gauges(name, help, [([], gauge.get())])?;
+    }
+    Ok(())
+}
+
 fn print_server(out: &mut Printer<'_, '_>, server: &ServerMetrics) -> fmt::Result {
     for (name, help, gauge) in [
         ("connections", "Open inbound connections", &server.connections),
@@ -407,6 +448,8 @@ mod tests {
         upstream.set_dispatches(DispatchState::Dead, 3);
         upstream.oldest_pending.set(1_500);
         upstream.held_for(Duration::from_millis(11_200));
+        metrics.redis().failed(RedisOperation::Claim);
+        metrics.redis().looked(LookResult::Hit);
         text(&registry(metrics)).unwrap()
     }
 
@@ -428,6 +471,9 @@ mod tests {
             r#"hooksluice_attempt_seconds_bucket{upstream="app",le="+Inf"} 1"#,
             r#"hooksluice_attempt_seconds_bucket{upstream="app",le="30"} 0"#,
             "hooksluice_store_commit_seconds_count 1",
+            r#"hooksluice_dedupe_backend_errors_total{operation="claim"} 1"#,
+            r#"hooksluice_dedupe_looks_total{result="hit"} 1"#,
+            "hooksluice_dedupe_redis_up 0",
         ] {
             assert!(shown.lines().any(|l| l == line), "{line} is missing in:\n{shown}");
         }
