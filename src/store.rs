@@ -7,6 +7,8 @@
 
 mod append;
 pub mod codec;
+#[cfg(test)]
+mod memory;
 pub mod model;
 pub mod query;
 pub mod settings;
@@ -136,6 +138,9 @@ pub struct Store {
 enum Backend {
     /// Embedded, for one process.
     Sqlite(Arc<sqlite::Backend>),
+    /// The reference that tests compare with.
+    #[cfg(test)]
+    Memory(Arc<memory::Backend>),
 }
 
 impl Store {
@@ -199,6 +204,8 @@ impl Store {
         let append = Append::new(event, receipt);
         let refused = match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.append(append),
+            #[cfg(test)]
+            Backend::Memory(memory) => memory.append(append),
         }
         .err();
         async move {
@@ -215,6 +222,8 @@ impl Store {
     pub fn feed(&self, upstream: &UpstreamName) -> Option<Feed> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.feed(upstream),
+            #[cfg(test)]
+            Backend::Memory(memory) => memory.feed(upstream),
         }
     }
 
@@ -223,6 +232,8 @@ impl Store {
     pub fn holds(&self, lease: &LeasedDispatch) -> bool {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.holds(lease),
+            #[cfg(test)]
+            Backend::Memory(memory) => memory.holds(lease),
         }
     }
 
@@ -236,6 +247,8 @@ impl Store {
         let (settled, answer) = oneshot::channel();
         let refused = match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.settle(finished, next, settled),
+            #[cfg(test)]
+            Backend::Memory(memory) => memory.settle(finished, next, settled),
         }
         .err();
         async move {
@@ -256,6 +269,8 @@ impl Store {
     ) -> Result<EventPage, StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.events(filter, before, limit).await,
+            #[cfg(test)]
+            Backend::Memory(memory) => Ok(memory.events(&filter, before, limit)),
         }
     }
 
@@ -263,6 +278,8 @@ impl Store {
     pub async fn event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.event(id).await,
+            #[cfg(test)]
+            Backend::Memory(memory) => Ok(memory.event(id)),
         }
     }
 
@@ -271,6 +288,8 @@ impl Store {
     pub async fn replay(&self, event: EventId, upstreams: Option<Vec<UpstreamName>>) -> Result<Replayed, StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.replay(event, upstreams).await,
+            #[cfg(test)]
+            Backend::Memory(memory) => memory.replay(event, upstreams),
         }
     }
 
@@ -278,6 +297,8 @@ impl Store {
     pub async fn discard(&self, event: EventId, upstream: Option<UpstreamName>) -> Result<Discarded, StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.discard(event, upstream).await,
+            #[cfg(test)]
+            Backend::Memory(memory) => memory.discard(event, upstream.as_ref()),
         }
     }
 
@@ -285,6 +306,8 @@ impl Store {
     pub async fn counts(&self) -> Result<Counts, StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.counts().await,
+            #[cfg(test)]
+            Backend::Memory(memory) => Ok(memory.counts()),
         }
     }
 
@@ -292,6 +315,8 @@ impl Store {
     pub fn commit_times(&self) -> Arc<Histogram> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.commit_times(),
+            #[cfg(test)]
+            Backend::Memory(memory) => memory.commit_times(),
         }
     }
 
@@ -299,6 +324,8 @@ impl Store {
     pub fn is_writable(&self) -> Result<(), AppendError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.is_writable(),
+            #[cfg(test)]
+            Backend::Memory(memory) => memory.is_writable(),
         }
     }
 
@@ -307,6 +334,8 @@ impl Store {
     pub fn clock_is_trusted(&self) -> bool {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.clock_is_trusted(),
+            #[cfg(test)]
+            Backend::Memory(_) => true,
         }
     }
 
@@ -314,6 +343,8 @@ impl Store {
     pub fn lane_record(&self, upstream: &UpstreamName) -> LaneRecord {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.lane_record(upstream),
+            #[cfg(test)]
+            Backend::Memory(memory) => memory.lane_record(upstream),
         }
     }
 
@@ -321,6 +352,11 @@ impl Store {
     pub async fn save_lane_record(&self, upstream: UpstreamName, record: LaneRecord) -> Result<(), StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.save_lane_record(upstream, record).await,
+            #[cfg(test)]
+            Backend::Memory(memory) => {
+                memory.save_lane_record(upstream, record);
+                Ok(())
+            }
         }
     }
 
@@ -328,6 +364,8 @@ impl Store {
     pub async fn close(self) {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.close().await,
+            #[cfg(test)]
+            Backend::Memory(memory) => memory.close(),
         }
     }
 }

@@ -27,7 +27,8 @@ pub(super) const LAPSED: Duration = Duration::from_secs(30);
 /// A place for one store that can be opened, closed and opened again.
 ///
 /// **How a backend joins the contract.** Write a type with this trait, then `contract!(ItsBench)` in a module of its own
-/// makes a test of each function in [`contract`](super::contract). Nothing else: a test that a backend cannot pass
+/// makes a test of each function in [`contract`](super::contract). A backend that several handles may have open at once
+/// implements [`SharedBench`] too and adds `shared_contract!(ItsBench)`. Nothing else: a test that a backend cannot pass
 /// is not left out, it is no part of the contract.
 ///
 /// **Time.** Tests know no clock but [`Bench::now`]; what they store is received then, and they let time pass with
@@ -106,6 +107,13 @@ pub(super) trait Bench: Sized {
             }
         }
     }
+}
+
+/// A place that several handles may have open at once, as replicas have.
+pub(super) trait SharedBench: Bench {
+    /// The process that has `store` open is stopped (SIGSTOP): it renews nothing from now on, but what it is asked for it
+    /// still sends.
+    async fn freeze(&self, store: &Store);
 }
 
 /// How a process ends.

@@ -9,6 +9,7 @@ pub(super) mod forget;
 pub(super) mod forward;
 pub(super) mod history;
 pub(super) mod manage;
+pub(super) mod shared;
 
 /// All tests of the contract for one [`Bench`](super::bench::Bench).
 macro_rules! contract {
@@ -39,6 +40,23 @@ macro_rules! contract {
     };
 }
 
+/// All tests of what replicas on one store may rely on, for one [`SharedBench`](super::bench::SharedBench).
+macro_rules! shared_contract {
+    ($bench:ty) => {
+        $crate::store::tests::contract::instantiate! { $bench:
+            shared::concurrent_duplicates_over_two_handles_make_one_event,
+            shared::what_one_handle_leased_is_not_given_to_the_other,
+            shared::what_a_vanished_handle_had_leased_is_taken_over,
+            shared::a_lease_that_lapsed_and_was_taken_over_cannot_settle,
+            shared::what_another_handle_discarded_cannot_settle,
+            shared::a_pause_is_seen_by_the_other_handle,
+            shared::a_duplicate_at_one_handle_revives_what_died_at_the_other,
+            shared::a_replay_at_one_handle_is_sent_once,
+            shared::a_handle_that_closes_leaves_its_work_to_the_other,
+        }
+    };
+}
+
 macro_rules! instantiate {
     ($bench:ty: $($room:ident::$test:ident),* $(,)?) => {
         $(
@@ -50,4 +68,4 @@ macro_rules! instantiate {
     };
 }
 
-pub(super) use {contract, instantiate};
+pub(super) use {contract, instantiate, shared_contract};

@@ -1,0 +1,516 @@
+//! The reference: a store in plain maps under one lock, the simplest thing that keeps the contract.
+//!
+//! Any number of handles may have a [`Place`] open at once, as replicas have a database. It does everything at once and in
+//! full: each operation looks at all events, and nothing is bounded but the windows. Only tests use it: what it answers
+//! is what the others must answer.
+
+mod data;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::oneshot;
+
+use self::data::{Data, Entry, Handle, Kind, Row, fill};
+
+use crate::id::{EventId, LeaseToken, Position, UpstreamName};
+use crate::key::KeyKind;
+use crate::measure::Histogram;
+use crate::store::append::Append;
+use crate::store::model::{
+    Admission, AppendError, Claim, Death, Decision, DispatchState, Finished, LaneRecord, LeasedDispatch, Next, Notice,
+    Receipt, Settled, decide,
+};
+use crate::store::settings::StoreSettings;
+use crate::store::window::{Feed, Ready, Window};
+use crate::store::{
+    AttemptRecord, Counts, Discarded, DispatchSummary, EventDetail, EventFilter, EventPage, EventSummary, Replayed,
+    StoreError, UpstreamCounts,
+};
+use crate::time::Clock;
+
+/// Where the data is.
+#[derive(Clone, Debug, Default)]
+pub(in crate::store) struct Place(Arc<Mutex<Data>>);
+
+impl Place {
+    /// Time has passed.
+    pub(in crate::store) fn tick(&self) {
+        let handles: Vec<Arc<Backend>> = {
+            let data = self.0.lock().unwrap();
+            data.handles
+                .iter()
+                .filter_map(|handle| handle.backend.upgrade())
+                .collect()
+        };
+        handles.iter().for_each(|handle| handle.tick());
+    }
+}
+
+/// One handle's side.
+pub(in crate::store) struct Backend {
+    place: Place,
+    number: u64,
+    settings: StoreSettings,
+    clock: Clock,
+    windows: HashMap<UpstreamName, Arc<Window>>,
+    notices: Mutex<Box<dyn FnMut(Notice) + Send>>,
+}
+
+impl std::fmt::Debug for Backend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Backend").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Backend {
+    pub(in crate::store) fn open(
+        place: &Place,
+        settings: StoreSettings,
+        upstreams: Vec<UpstreamName>,
+        clock: Clock,
+        notices: Box<dyn FnMut(Notice) + Send>,
+    ) -> Arc<Self> {
+        let mut data = place.0.lock().unwrap();
+        data.next_handle += 1;
+        let number = data.next_handle;
+        let windows: HashMap<UpstreamName, Arc<Window>> =
+            upstreams.into_iter().map(|name| (name, Arc::default())).collect();
+        let backend = Arc::new(Self {
+            place: place.clone(),
+            number,
+            settings,
+            clock,
+            windows: windows.clone(),
+            notices: Mutex::new(notices),
+        });
+        data.handles.push(Handle {
+            number,
+            windows,
+            renews: true,
+            backend: Arc::downgrade(&backend),
+        });
+        drop(data);
+        backend.tick();
+        backend
+    }
+
+    pub(in crate::store) fn append(&self, append: Append) -> Result<(), AppendError> {
+        if !self.is_open() {
+            return Err(AppendError::Closing);
+        }
+        let mut data = self.lock();
+        let position = Position::new(data.next_position).unwrap();
+        data.next_position += 1;
+        let mut event = append.event;
+        let id = EventId::embedded(event.received_at, position, append.random);
+        Arc::get_mut(&mut event).unwrap().id = id;
+        let now = self.clock.now();
+
+        let source = event.source.clone();
+        let kind = match append.key.kind() {
+            KeyKind::Rule => Kind::Rule,
+            KeyKind::Digest => Kind::Digest,
+        };
+        let near = |other: EventId| {
+            let apart = other.received_at().since(event.received_at);
+            apart.max(event.received_at.since(other.received_at())) <= self.settings.digest_window
+        };
+        let key = (source.clone(), kind, *append.key.digest());
+        let own = data.keys.get(&key).copied();
+        let own = own.filter(|entry| kind == Kind::Rule || near(entry.event));
+        let this = Entry {
+            event: id,
+            body_mark: append.body_mark,
+        };
+        let (admission, survivor) = match decide(own.map(|entry| entry.event), id, Claim::Unheard) {
+            Decision::DuplicateHere { of } => {
+                let entry = own.unwrap();
+                let conflict = entry.body_mark != append.body_mark;
+                let admission = if data.revive(of, now) {
+                    Admission::Revived { of }
+                } else {
+                    Admission::Duplicate { of, conflict }
+                };
+                (admission, entry)
+            }
+            Decision::New => {
+                data.keys.insert(key, this);
+                let content = append.content.map(|content| (source.clone(), Kind::Content, content));
+                let seen = content.as_ref().and_then(|content| data.keys.get(content));
+                let held = seen.is_some_and(|entry| near(entry.event));
+                if let Some(content) = content.filter(|_content| !held) {
+                    data.keys.insert(content, this);
+                }
+                data.events.insert(
+                    position.get(),
+                    Row {
+                        event: Arc::clone(&event),
+                        key: append.key,
+                        dispatches: BTreeMap::new(),
+                    },
+                );
+                for upstream in append.upstreams.iter() {
+                    data.make(position.get(), upstream, event.received_at.min(now), now, false);
+                }
+                if held {
+                    let row = data.events.get_mut(&position.get()).unwrap();
+                    for dispatch in row.dispatches.values_mut() {
+                        dispatch.state = DispatchState::Held;
+                    }
+                }
+                (if held { Admission::Held } else { Admission::New }, this)
+            }
+            Decision::Elsewhere { .. } => unreachable!("no claim was made"),
+        };
+        let _hung_up = append.receipt.send(Ok(Receipt::stored(id)));
+        self.tell(Notice::Admitted {
+            appended: id,
+            claim: None,
+            source,
+            key: append.key,
+            event: survivor.event,
+            body_mark: survivor.body_mark,
+            received_at: survivor.event.received_at(),
+            admission,
+        });
+        drop(data);
+        self.tick();
+        Ok(())
+    }
+
+    pub(in crate::store) fn feed(self: &Arc<Self>, upstream: &UpstreamName) -> Option<Feed> {
+        let backend = Arc::downgrade(self);
+        Some(Feed {
+            window: Arc::clone(self.windows.get(upstream)?),
+            nudge: Box::new(move || {
+                if let Some(backend) = backend.upgrade() {
+                    backend.tick();
+                }
+            }),
+        })
+    }
+
+    pub(in crate::store) fn holds(&self, lease: &LeasedDispatch) -> bool {
+        let mut data = self.lock();
+        data.leased(lease.event.id, &lease.upstream, lease.token).is_some()
+    }
+
+    pub(in crate::store) fn settle(
+        &self,
+        mut finished: Finished,
+        next: Next,
+        settled: oneshot::Sender<Settled>,
+    ) -> Result<(), StoreError> {
+        finished.lease.give_back = None;
+        if !self.is_open() {
+            return Err(StoreError::Closing);
+        }
+        let mut data = self.lock();
+        let lease = &finished.lease;
+        let mut found = Settled::LeaseLost;
+        if let Some(dispatch) = data.leased(lease.event.id, &lease.upstream, lease.token) {
+            found = Settled::Recorded;
+            dispatch.lease = None;
+            dispatch.attempts_on_clock += 1;
+            dispatch.finished.push(AttemptRecord {
+                number: lease.attempt,
+                started_at: finished.started_at,
+                took: finished.took,
+                outcome: finished.outcome,
+                excerpt: finished.excerpt,
+            });
+            dispatch.state = match next {
+                Next::Delivered => DispatchState::Delivered,
+                Next::Retry { due } => {
+                    dispatch.due = due;
+                    DispatchState::Pending
+                }
+                Next::Dead => DispatchState::Dead,
+            };
+            if next == Next::Dead {
+                let row = data.row(lease.event.id).unwrap();
+                self.tell(Notice::Died(Death {
+                    source: row.event.source.clone(),
+                    key: row.key,
+                    event: row.event.id,
+                }));
+            }
+        }
+        drop(data);
+        let _stopped = settled.send(found);
+        self.tick();
+        Ok(())
+    }
+
+    pub(in crate::store) fn events(&self, filter: &EventFilter, before: Option<EventId>, limit: usize) -> EventPage {
+        let data = self.lock();
+        let before = before.map_or(i64::MAX, |before| before.position().get());
+        let mut events: Vec<EventSummary> = data
+            .events
+            .range(..before)
+            .rev()
+            .map(|(_position, row)| self.summary(row))
+            .filter(|event| wanted(event, filter))
+            .take(limit.clamp(1, 500) + 1)
+            .collect();
+        let more = events.len() > limit;
+        events.truncate(limit);
+        let next = events.last().map(|event| event.id).filter(|_last| more);
+        EventPage { events, next }
+    }
+
+    pub(in crate::store) fn event(&self, id: EventId) -> Option<EventDetail> {
+        let mut data = self.lock();
+        let row = data.row(id)?;
+        let dispatches = self.summary(row).dispatches.into_iter();
+        Some(EventDetail {
+            event: (*row.event).clone(),
+            key: row.key,
+            dispatches: dispatches
+                .map(|shown| {
+                    let attempts = row.dispatches[&shown.upstream].finished.clone();
+                    (shown, attempts)
+                })
+                .collect(),
+        })
+    }
+
+    pub(in crate::store) fn replay(
+        &self,
+        event: EventId,
+        upstreams: Option<Vec<UpstreamName>>,
+    ) -> Result<Replayed, StoreError> {
+        if !self.is_open() {
+            return Err(StoreError::Closing);
+        }
+        if let Some(unknown) = upstreams.iter().flatten().find(|name| !self.windows.contains_key(name)) {
+            return Err(StoreError::UnknownUpstream(unknown.clone()));
+        }
+        let mut data = self.lock();
+        let now = self.clock.now();
+        let Some(row) = data.row(event) else {
+            return Ok(Replayed::NotFound);
+        };
+        let wanted = upstreams.unwrap_or_else(|| row.dispatches.keys().cloned().collect());
+        let (mut pending, mut busy) = (Vec::new(), Vec::new());
+        for upstream in wanted {
+            let row = data.row(event).unwrap();
+            match row.dispatches.get(&upstream).map(|dispatch| dispatch.state) {
+                Some(DispatchState::Leased) => busy.push(upstream),
+                Some(_) => {
+                    data.restart(event, &upstream, now, true);
+                    pending.push(upstream);
+                }
+                None => {
+                    data.make(event.position().get(), &upstream, now, now, true);
+                    pending.push(upstream);
+                }
+            }
+        }
+        drop(data);
+        self.tick();
+        Ok(Replayed::Pending {
+            upstreams: pending,
+            busy,
+        })
+    }
+
+    pub(in crate::store) fn discard(
+        &self,
+        event: EventId,
+        upstream: Option<&UpstreamName>,
+    ) -> Result<Discarded, StoreError> {
+        if !self.is_open() {
+            return Err(StoreError::Closing);
+        }
+        let mut data = self.lock();
+        let Some(row) = data.row(event) else {
+            return Ok(Discarded::NotFound);
+        };
+        let mut upstreams = Vec::new();
+        for (name, dispatch) in &mut row.dispatches {
+            let over = matches!(dispatch.state, DispatchState::Delivered | DispatchState::Discarded);
+            if !over && upstream.is_none_or(|upstream| upstream == name) {
+                dispatch.state = DispatchState::Discarded;
+                dispatch.lease = None;
+                upstreams.push(name.clone());
+            }
+        }
+        Ok(Discarded::Discarded { upstreams })
+    }
+
+    pub(in crate::store) fn counts(&self) -> Counts {
+        self.tick();
+        let data = self.lock();
+        let mut upstreams = BTreeMap::new();
+        let names = data.tally.keys().chain(self.windows.keys());
+        for name in names {
+            let (made, pruned) = data.tally.get(name).copied().unwrap_or_default();
+            let mut counts = UpstreamCounts {
+                states: DispatchState::ALL.into_iter().map(|state| (state, 0)).collect(),
+                made,
+                pruned,
+                oldest_pending: None,
+            };
+            for row in data.events.values() {
+                let Some(dispatch) = row.dispatches.get(name) else {
+                    continue;
+                };
+                let state = self.shown(name, dispatch.state);
+                *counts.states.entry(state).or_default() += 1;
+                if matches!(state, DispatchState::Pending | DispatchState::Leased) {
+                    counts.oldest_pending.get_or_insert(row.event.received_at);
+                }
+            }
+            upstreams.insert(name.clone(), counts);
+        }
+        Counts {
+            upstreams,
+            unadmitted_max: u64::try_from(self.settings.unadmitted).unwrap(),
+            ..Counts::default()
+        }
+    }
+
+    pub(in crate::store) fn commit_times(&self) -> Arc<Histogram> {
+        Arc::default()
+    }
+
+    pub(in crate::store) fn is_writable(&self) -> Result<(), AppendError> {
+        self.is_open().then_some(()).ok_or(AppendError::Closing)
+    }
+
+    pub(in crate::store) fn lane_record(&self, upstream: &UpstreamName) -> LaneRecord {
+        self.lock().lanes.get(upstream).copied().unwrap_or_default()
+    }
+
+    pub(in crate::store) fn save_lane_record(&self, upstream: UpstreamName, record: LaneRecord) {
+        self.lock().lanes.insert(upstream, record);
+    }
+
+    /// Hands unused leases back; their attempts have not begun.
+    pub(in crate::store) fn close(&self) {
+        let mut data = self.lock();
+        data.handles.retain(|handle| handle.number != self.number);
+        for window in self.windows.values() {
+            for Ready { dispatch: lease, .. } in window.close() {
+                if let Some(dispatch) = data.leased(lease.event.id, &lease.upstream, lease.token) {
+                    dispatch.attempts -= 1;
+                    dispatch.give_back();
+                }
+                lease.forget();
+            }
+        }
+        drop(data);
+        self.tick();
+    }
+
+    /// Its process is stopped: it renews nothing any more.
+    pub(in crate::store) fn freeze(&self) {
+        let mut data = self.lock();
+        let own = data.handles.iter_mut().find(|handle| handle.number == self.number);
+        own.unwrap().renews = false;
+    }
+
+    /// Its process is dead: nothing is handed back.
+    pub(in crate::store) fn crash(&self) {
+        let mut data = self.lock();
+        data.handles.retain(|handle| handle.number != self.number);
+        for window in self.windows.values() {
+            window.close().into_iter().for_each(|ready| ready.dispatch.forget());
+        }
+    }
+
+    /// Does what time and other handles' work have made due: leases end, what is old goes, windows are filled, this
+    /// handle's first.
+    pub(in crate::store) fn tick(&self) {
+        let now = self.clock.now();
+        let mut data = self.lock();
+        let data = &mut *data;
+        data.renew_and_lapse(now);
+        data.prune(&self.settings, now);
+        let (own, others): (Vec<&Handle>, Vec<&Handle>) =
+            data.handles.iter().partition(|handle| handle.number == self.number);
+        for handle in own.into_iter().chain(others).filter(|handle| handle.renews) {
+            for (upstream, window) in &handle.windows {
+                fill(&mut data.events, handle, upstream, window, now);
+            }
+        }
+    }
+
+    fn give_back(&self, event: EventId, upstream: &UpstreamName, token: LeaseToken) {
+        if self.is_open() {
+            let mut data = self.lock();
+            if let Some(dispatch) = data.leased(event, upstream, token) {
+                dispatch.give_back();
+            }
+            drop(data);
+            self.tick();
+        }
+    }
+
+    fn summary(&self, row: &Row) -> EventSummary {
+        EventSummary {
+            id: row.event.id,
+            source: row.event.source.clone(),
+            delivery_id: row.event.delivery_id.clone(),
+            event_type: row.event.event_type.clone(),
+            received_at: row.event.received_at,
+            body_bytes: u64::try_from(row.event.body.len()).unwrap(),
+            dispatches: row
+                .dispatches
+                .iter()
+                .map(|(upstream, dispatch)| {
+                    let state = self.shown(upstream, dispatch.state);
+                    DispatchSummary {
+                        upstream: upstream.clone(),
+                        state,
+                        attempts: dispatch.attempts,
+                        due: (state == DispatchState::Pending).then_some(dispatch.due),
+                        replay: dispatch.replay,
+                        last: dispatch.finished.last().cloned(),
+                    }
+                })
+                .collect(),
+        }
+    }
+
+    fn shown(&self, upstream: &UpstreamName, state: DispatchState) -> DispatchState {
+        match state {
+            DispatchState::Pending if !self.windows.contains_key(upstream) => DispatchState::Held,
+            other => other,
+        }
+    }
+
+    fn tell(&self, notice: Notice) {
+        (self.notices.lock().unwrap())(notice);
+    }
+
+    fn is_open(&self) -> bool {
+        let data = self.lock();
+        data.handles.iter().any(|handle| handle.number == self.number)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Data> {
+        self.place.0.lock().unwrap()
+    }
+}
+
+fn wanted(event: &EventSummary, filter: &EventFilter) -> bool {
+    let dispatch = |dispatch: &DispatchSummary| {
+        filter.state.is_none_or(|state| state == dispatch.state)
+            && filter.upstream.as_ref().is_none_or(|name| *name == dispatch.upstream)
+    };
+    filter.source.as_ref().is_none_or(|source| *source == event.source)
+        && (filter.event_type.is_none() || filter.event_type == event.event_type)
+        && (filter.delivery_id.is_none() || filter.delivery_id == event.delivery_id)
+        && filter.from.is_none_or(|from| event.received_at >= from)
+        && filter.to.is_none_or(|to| event.received_at < to)
+        && ((filter.state.is_none() && filter.upstream.is_none()) || event.dispatches.iter().any(dispatch))
+}
