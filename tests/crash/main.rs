@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use hooksluice::time::Clock;
 
+use crate::harness::dice::{Dice, body, seed};
 use crate::harness::{Answer, Connection, Received, Server, Setup, Upstream, eventually, sign};
 
 const SENDERS: u64 = 8;
@@ -38,7 +39,7 @@ const DRAIN: Duration = Duration::from_secs(120);
 #[test]
 fn nothing_acknowledged_is_lost_or_doubled_by_kills_at_random_moments() {
     let kills = kills();
-    let seed = seed();
+    let seed = seed("HOOKSLUICE_CRASH_SEED");
     println!("{kills} kills, HOOKSLUICE_CRASH_SEED={seed}");
     let mut dice = Dice(seed);
     let seen = Arc::new(Mutex::new(Seen::default()));
@@ -93,42 +94,6 @@ fn kills() -> u64 {
         (None, Some(_)) => 500,
         (None, None) => 30,
     }
-}
-
-fn seed() -> u64 {
-    match std::env::var("HOOKSLUICE_CRASH_SEED") {
-        Ok(seed) => seed.parse().unwrap(),
-        Err(_) => Clock::system().now().as_millis().unsigned_abs(),
-    }
-}
-
-/// SplitMix64: small, good enough, the same everywhere.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.roll() % bound
-    }
-}
-
-/// The body of a delivery id: its own, so that bytes that got mixed up are found.
-fn body(id: &str) -> Vec<u8> {
-    let mut dice = Dice(
-        id.bytes()
-            .fold(7, |hash, byte| hash * 31 % 1_000_000_007 + u64::from(byte)),
-    );
-    let length = dice.below(3000);
-    let mut body = format!("{{\"id\":\"{id}\"}}").into_bytes();
-    body.extend((0..length).map(|_| dice.roll().to_le_bytes()[0]));
-    body
 }
 
 /// What the upstream saw, over the whole campaign.

@@ -4,6 +4,7 @@
 //! Blocking sockets and threads on purpose: what a test does happens in the order in which it is written.
 
 pub(crate) mod client;
+pub(crate) mod dice;
 pub(crate) mod disk;
 pub(crate) mod server;
 pub(crate) mod sign;
