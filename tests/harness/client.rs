@@ -110,9 +110,14 @@ impl Connection {
     }
 
     pub(crate) fn try_open(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(super::PATIENCE))?;
-        stream.set_write_timeout(Some(super::PATIENCE))?;
+        Self::open_within(address, super::PATIENCE)
+    }
+
+    /// With this much patience for connecting and for every read and write.
+    pub(crate) fn open_within(address: SocketAddr, patience: Duration) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, patience)?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
         Ok(Self(Wire::new(stream)))
     }
 
@@ -171,6 +176,17 @@ impl Connection {
 /// One request on a connection of its own; `None` when there was no answer.
 pub(crate) fn try_exchange(address: SocketAddr, request: &Request) -> io::Result<Option<Response>> {
     let mut connection = Connection::try_open(address)?;
+    connection.try_send(&request.bytes())?;
+    connection.try_read(request.method == "HEAD")
+}
+
+/// As [`try_exchange`], with this much patience.
+pub(crate) fn exchange_within(
+    address: SocketAddr,
+    request: &Request,
+    patience: Duration,
+) -> io::Result<Option<Response>> {
+    let mut connection = Connection::open_within(address, patience)?;
     connection.try_send(&request.bytes())?;
     connection.try_read(request.method == "HEAD")
 }

@@ -3,9 +3,16 @@
 //!
 //! Blocking sockets and threads on purpose: what a test does happens in the order in which it is written.
 
+pub(crate) mod bouncer;
 pub(crate) mod client;
 pub(crate) mod dice;
 pub(crate) mod disk;
+pub(crate) mod engine;
+pub(crate) mod fleet;
+pub(crate) mod ledger;
+pub(crate) mod postgres;
+pub(crate) mod redis;
+pub(crate) mod relay;
 pub(crate) mod server;
 pub(crate) mod sign;
 pub(crate) mod stage;

@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::client::{self, Connection, Request, Response};
+use super::engine::{self, User, leashed, signal_child};
 use super::{Upstream, eventually, sign};
 
 /// What a server is started with. Its directory outlives the server, so that it can be started again on its store.
@@ -18,12 +19,16 @@ use super::{Upstream, eventually, sign};
 pub(crate) struct Setup {
     directory: TempDir,
     store: PathBuf,
+    /// Its table in place of `[store.sqlite]`.
+    postgres: Option<String>,
     /// Tables before `[upstreams.app]`.
     before: String,
     upstream: String,
     /// `[sources.…]` and `[providers.…]`.
     after: String,
     environment: Vec<(String, String)>,
+    /// Parts of secrets that the log must not show either.
+    hidden: Vec<String>,
     allowed: Vec<String>,
 }
 
@@ -39,10 +44,12 @@ impl Setup {
         Self {
             store: directory.path().join("store"),
             directory,
+            postgres: None,
             before: String::new(),
             upstream: format!("[upstreams.app]\nurl = \"http://{upstream}\"\n"),
             after: String::new(),
             environment: Vec::new(),
+            hidden: Vec::new(),
             // Where the tests keep temporary files is the machine's matter.
             allowed: vec!["the store lies on".to_owned()],
         }
@@ -108,6 +115,20 @@ impl Setup {
         self
     }
 
+    /// On a database that other servers may share.
+    pub(crate) fn postgres(mut self, url: &str) -> Self {
+        let variable = self.environment_variable(url);
+        self.hidden.push(super::postgres::PASSWORD.to_owned());
+        self.postgres = Some(format!("[store.postgres]\nurl = {{ env = \"{variable}\" }}\n"));
+        self
+    }
+
+    /// `[dedupe.redis]` with this URL and further `lines`.
+    pub(crate) fn redis(mut self, url: &str, lines: &str) -> Self {
+        let variable = self.environment_variable(url);
+        self.tables(&format!("[dedupe.redis]\nurl = {{ env = \"{variable}\" }}\n{lines}\n"))
+    }
+
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -124,12 +145,13 @@ impl Setup {
 
     pub(crate) fn text(&self) -> String {
         // Port 0: the system chooses, and the log says what it chose. A port picked beforehand may be taken meanwhile.
+        let store = match &self.postgres {
+            Some(table) => table.clone(),
+            None => format!("[store.sqlite]\npath = \"{}\"\n", self.store().display()),
+        };
         format!(
-            "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n[store.sqlite]\npath = \"{}\"\n{}\n{}\n{}",
-            self.store().display(),
-            self.before,
-            self.upstream,
-            self.after
+            "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n{store}{}\n{}\n{}",
+            self.before, self.upstream, self.after
         )
     }
 
@@ -160,34 +182,84 @@ impl Setup {
     }
 
     /// Starts `command`, which becomes or runs the server, and waits until it is ready.
-    pub(crate) fn start_command(&self, mut command: Command) -> Server {
+    pub(crate) fn start_command(&self, command: Command) -> Server {
+        let mut starting = self.launch_command(command);
+        let server = eventually("the server to listen", || match starting.look() {
+            Launch::Waiting => None,
+            Launch::Listening(server) => Some(server),
+            Launch::Ended(status, said) => panic!("the server ended with {status}:\n{said}"),
+        });
+        eventually("the server to be ready", || server.is_ready().then_some(()));
+        server
+    }
+
+    /// Starts it without waiting. It ends with this process, however that ends.
+    pub(crate) fn launch(&self) -> Starting {
+        let config = self.write_config();
+        let mut command = leashed(env!("CARGO_BIN_EXE_hooksluice"), "KILL", User::Own);
+        clear_environment(&mut command);
+        command.args(["serve", "-c"]).arg(config);
+        self.set_environment(&mut command);
+        self.launch_command(command)
+    }
+
+    fn launch_command(&self, mut command: Command) -> Starting {
         let log = self.directory().join("log");
         let file = fs::File::options().create(true).append(true).open(&log).unwrap();
         let before = usize::try_from(file.metadata().unwrap().len()).unwrap();
-        let child = command.stdout(Stdio::null()).stderr(file).spawn().unwrap();
+        command.stdout(Stdio::null()).stderr(file);
+        let child = engine::spawn(command).unwrap();
         let any: SocketAddr = ([127, 0, 0, 1], 0).into();
-        let mut server = Server {
+        let secrets = self.environment.iter().map(|(_, secret)| secret);
+        let server = Server {
             child,
             address: any,
             admin: any,
             log,
             allowed: self.allowed.clone(),
-            secrets: self.environment.iter().map(|(_, secret)| secret.clone()).collect(),
+            secrets: secrets.chain(&self.hidden).cloned().collect(),
         };
-        (server.address, server.admin) = eventually("the server to listen", || {
-            if let Some(status) = server.child.try_wait().unwrap() {
-                panic!("the server ended with {status}:\n{}", server.log_text());
+        Starting {
+            server: Some(server),
+            before,
+        }
+    }
+}
+
+/// A server that does not listen yet.
+#[derive(Debug)]
+pub(crate) struct Starting {
+    /// Taken when it listens.
+    server: Option<Server>,
+    /// Length of the log before this start.
+    before: usize,
+}
+
+/// How far a start has come.
+#[derive(Debug)]
+pub(crate) enum Launch {
+    Waiting,
+    Listening(Server),
+    /// With what it logged.
+    Ended(ExitStatus, String),
+}
+
+impl Starting {
+    /// Not to be asked again once it listens.
+    pub(crate) fn look(&mut self) -> Launch {
+        let server = self.server.as_mut().unwrap();
+        let ended = server.child.try_wait().unwrap();
+        let text = server.log_text();
+        if let Some(status) = ended {
+            return Launch::Ended(status, text);
+        }
+        match text.get(self.before..).and_then(listening) {
+            None => Launch::Waiting,
+            Some((address, admin)) => {
+                (server.address, server.admin) = (address, admin);
+                Launch::Listening(self.server.take().unwrap())
             }
-            listening(server.log_text().get(before..)?)
-        });
-        eventually("the server to be ready", || {
-            let ready = client::try_exchange(
-                server.admin,
-                &Request::new("GET", "/readyz").header("Host", "localhost"),
-            );
-            matches!(ready, Ok(Some(Response { status: 200, .. }))).then_some(())
-        });
-        server
+        }
     }
 }
 
@@ -202,6 +274,11 @@ fn listening(log: &str) -> Option<(SocketAddr, SocketAddr)> {
 /// The program under test, with an empty environment but for what it needs to be found.
 pub(crate) fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hooksluice"));
+    clear_environment(&mut command);
+    command
+}
+
+fn clear_environment(command: &mut Command) {
     command.env_clear();
     // Coverage and sanitizers hand their settings over in the environment.
     for name in ["PATH", "LLVM_PROFILE_FILE"] {
@@ -209,7 +286,6 @@ pub(crate) fn program() -> Command {
             command.env(name, value);
         }
     }
-    command
 }
 
 /// An address that nobody listens on.
@@ -316,8 +392,22 @@ impl Server {
 
     /// SIGTERM, without waiting.
     pub(crate) fn ask_to_stop(&self) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        kill_process(pid, Signal::TERM).unwrap();
+        signal_child(&self.child, Signal::TERM);
+    }
+
+    /// SIGSTOP: it holds what it holds and does nothing.
+    pub(crate) fn freeze(&self) {
+        signal_child(&self.child, Signal::STOP);
+    }
+
+    pub(crate) fn thaw(&self) {
+        signal_child(&self.child, Signal::CONT);
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        let request = Request::new("GET", "/readyz").header("Host", "localhost");
+        let ready = client::exchange_within(self.admin, &request, Duration::from_secs(2));
+        matches!(ready, Ok(Some(Response { status: 200, .. })))
     }
 
     /// Waits until the process has ended by itself.
