@@ -66,6 +66,7 @@ impl Behind {
         };
         // It may have died while Redis was asked.
         if self.teller.has_death(source, key) {
+            self.redis.looked(heard, false);
             return None;
         }
         self.redis.looked(heard, true);

@@ -88,7 +88,8 @@ struct Shared {
 }
 
 impl Teller {
-    /// Starts the task that tells, until `stop`.
+    /// Starts the task that tells, until `stop`; what then still waits is told once more, so Redis's own task must end
+    /// after this one.
     pub fn start(
         redis: Redis,
         arrangement: Arrangement,
@@ -190,7 +191,7 @@ impl Shared {
                 tokio::select! {
                     () = self.more.notified() => {}
                     () = tokio::time::sleep(reread.since(now)) => {}
-                    () = stop.cancelled() => return,
+                    () = stop.cancelled() => return self.last_words(deaths).await,
                 }
                 continue;
             }
@@ -218,11 +219,7 @@ impl Shared {
 
     /// At the end what still waits is told once, if Redis is there.
     async fn last_words(&self, deaths: &Deaths) {
-        while self.redis.is_up() && self.queue().has_waiting() {
-            if !self.tell_slice(deaths).await {
-                break;
-            }
-        }
+        while self.redis.is_up() && self.queue().has_waiting() && self.tell_slice(deaths).await {}
     }
 
     /// Reads the store's marks; says whether there may be more.

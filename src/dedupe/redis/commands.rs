@@ -112,7 +112,7 @@ pub(super) enum Silence {
     /// The connection is gone.
     #[error("the connection is lost")]
     Lost(#[source] RedisError),
-    /// The server may not be written to, or is not the one for this key: another one has to be found.
+    /// The server may not be written to, or has lost its master: another one has to be found.
     #[error("the server answered {code}")]
     Elsewhere {
         /// Redis's word for it.
@@ -137,7 +137,7 @@ impl Silence {
         };
         match code.as_str() {
             "NOPERM" => Self::Forbidden,
-            "READONLY" | "MOVED" | "ASK" | "MASTERDOWN" => Self::Elsewhere { code },
+            "READONLY" | "MASTERDOWN" => Self::Elsewhere { code },
             _ => Self::Error { code },
         }
     }

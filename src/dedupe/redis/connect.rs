@@ -73,7 +73,7 @@ impl Away {
     /// Whether a person must act before it gets better.
     pub(super) fn is_for_a_person(&self) -> bool {
         match self {
-            Self::Unfit(Unfit::TooOld { .. } | Unfit::Sentinel) | Self::Certificates(_) => true,
+            Self::Unfit(Unfit::TooOld { .. } | Unfit::Sentinel | Unfit::ClusterNode) | Self::Certificates(_) => true,
             Self::Handshake(error) => error.kind() == redis::ErrorKind::AuthenticationFailed,
             Self::Mute(silence) => matches!(silence, Silence::Forbidden),
             _ => false,
@@ -117,8 +117,9 @@ pub(super) async fn meet(link: &Link) -> Result<Eviction, Away> {
         Connection::Node(_) => vec![ask_node(link).await?],
         Connection::Cluster(_) => ask_cluster(link).await?,
     };
+    let in_cluster = matches!(link.connection, Connection::Cluster(_));
     for facts in &facts {
-        facts.judge().map_err(Away::Unfit)?;
+        facts.judge(in_cluster).map_err(Away::Unfit)?;
     }
     let mut evictions = facts.iter().map(Facts::eviction);
     let worst = evictions.find(|eviction| matches!(eviction, Eviction::Evicts { .. }));

@@ -41,6 +41,9 @@ pub enum Unfit {
     /// A Sentinel where a data node is expected.
     #[error("the server is a Sentinel: write redis+sentinel://host/NAME")]
     Sentinel,
+    /// One node of a Cluster where a single server is expected: it has only some of the keys.
+    #[error("the server is a node of a Cluster: write redis+cluster://host")]
+    ClusterNode,
 }
 
 /// What Redis may do with our keys when its memory is full.
@@ -72,14 +75,16 @@ impl Facts {
         }
     }
 
-    /// Whether the server will do. One that does not tell its version is taken: with an older one the commands that it
+    /// Whether the server will do, as a node of a Cluster or alone. One that does not tell its version is taken: with an older one the commands that it
     /// does not know fail, and a failure is never an answer.
     ///
     /// # Errors
     /// When it will not do.
-    pub fn judge(&self) -> Result<(), Unfit> {
-        if self.mode.as_deref() == Some("sentinel") {
-            return Err(Unfit::Sentinel);
+    pub fn judge(&self, in_cluster: bool) -> Result<(), Unfit> {
+        match self.mode.as_deref() {
+            Some("sentinel") => return Err(Unfit::Sentinel),
+            Some("cluster") if !in_cluster => return Err(Unfit::ClusterNode),
+            Some(_) | None => {}
         }
         if let Some(version) = &self.version
             && (version.major, version.minor) < OLDEST
@@ -139,25 +144,31 @@ mod tests {
     fn a_master_of_7_0_will_do() {
         let good =
             facts("# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\n\r\n# Replication\r\nrole:master\r\n");
-        assert_eq!(good.judge(), Ok(()));
-        assert_eq!(facts("redis_version:255.255.255").judge(), Ok(()));
-        assert_eq!(facts("").judge(), Ok(()), "one that says nothing is tried");
-        assert_eq!(facts("redis_version:unstable").judge(), Ok(()));
+        assert_eq!(good.judge(false), Ok(()));
+        assert_eq!(facts("redis_version:255.255.255").judge(false), Ok(()));
+        assert_eq!(facts("").judge(false), Ok(()), "one that says nothing is tried");
+        assert_eq!(facts("redis_version:unstable").judge(false), Ok(()));
     }
 
     #[test]
-    fn an_older_one_a_replica_and_a_sentinel_will_not() {
+    fn an_older_one_a_replica_a_sentinel_and_a_part_of_a_cluster_will_not() {
         assert_eq!(
-            facts("redis_version:6.2.14\r\nrole:master").judge(),
+            facts("redis_version:6.2.14\r\nrole:master").judge(false),
             Err(Unfit::TooOld {
                 version: "6.2.14".to_owned()
             })
         );
-        assert_eq!(facts("redis_version:7.2.0\r\nrole:slave").judge(), Err(Unfit::Replica));
         assert_eq!(
-            facts("redis_version:7.2.0\r\nredis_mode:sentinel").judge(),
+            facts("redis_version:7.2.0\r\nrole:slave").judge(false),
+            Err(Unfit::Replica)
+        );
+        assert_eq!(
+            facts("redis_version:7.2.0\r\nredis_mode:sentinel").judge(false),
             Err(Unfit::Sentinel)
         );
+        let node = facts("redis_version:7.2.0\r\nredis_mode:cluster\r\nrole:master");
+        assert_eq!(node.judge(false), Err(Unfit::ClusterNode));
+        assert_eq!(node.judge(true), Ok(()));
     }
 
     #[test]
