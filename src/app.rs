@@ -20,7 +20,7 @@ use crate::admin::Admin;
 use crate::config::Config;
 use crate::dedupe::memory::RecentKeys;
 use crate::forward::Forwarder;
-use crate::forward::settings::SourceSettings;
+use crate::forward::settings::{SourceSettings, UpstreamSettings};
 use crate::ingest::source::Source;
 use crate::ingest::{Ingest, IngestSettings};
 use crate::net::listen::{self, ListenSettings};
@@ -190,7 +190,7 @@ async fn open_store(
     metrics: &Metrics,
     memory: &Arc<RecentKeys>,
 ) -> anyhow::Result<Store> {
-    let upstreams = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
+    let lanes = config.upstreams.iter().map(UpstreamSettings::for_store).collect();
     let notices = {
         let memory = Arc::clone(memory);
         let metrics = metrics.clone();
@@ -203,7 +203,7 @@ async fn open_store(
             metrics.server().recent_keys.set(keys);
         }
     };
-    Store::open(config.store.clone(), upstreams, clock.clone(), Box::new(notices))
+    Store::open(config.store.clone(), lanes, clock.clone(), Box::new(notices))
         .await
         .with_context(|| format!("could not open the store in {}", config.store.place))
 }

@@ -17,6 +17,7 @@ mod window;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::ErrorCode;
 use tokio::sync::oneshot;
@@ -28,8 +29,11 @@ pub use self::query::{
 pub use self::window::Feed;
 
 use self::append::Append;
-use self::model::{AppendError, Finished, LaneRecord, LeasedDispatch, NewEvent, Next, Notice, Receipt, Settled};
-use self::settings::{Place, StoreSettings};
+use self::model::{
+    AppendError, Finished, LaneRecord, LaneSave, LeasedDispatch, NewEvent, Next, Notice, Receipt, Settled, Share,
+    ShareUse,
+};
+use self::settings::{LaneSettings, Place, StoreSettings};
 use crate::id::{EventId, UpstreamName};
 use crate::measure::Histogram;
 use crate::time::Clock;
@@ -146,19 +150,18 @@ enum Backend {
 impl Store {
     /// Opens the store that `settings` name, creating it where it is missing.
     ///
-    /// `upstreams` are those of the configuration; dispatches of others are held. `notices` is called after each commit,
+    /// `lanes` are the upstreams of the configuration; dispatches of others are held. `notices` is called after each commit,
     /// in commit order; it must not block.
     pub async fn open(
         settings: StoreSettings,
-        upstreams: Vec<UpstreamName>,
+        lanes: Vec<LaneSettings>,
         clock: Clock,
         notices: Box<dyn FnMut(Notice) + Send>,
     ) -> Result<Self, OpenError> {
         match settings.place.clone() {
             Place::Sqlite(place) => {
-                let open = move || {
-                    sqlite::Backend::open(settings, &place, upstreams, clock, notices, sqlite::Tuning::default())
-                };
+                let open =
+                    move || sqlite::Backend::open(settings, &place, lanes, clock, notices, sqlite::Tuning::default());
                 let opened = tokio::task::spawn_blocking(open).await;
                 let backend = opened.map_err(|ended| OpenError::Unsuitable(ended.to_string()))??;
                 Ok(Self {
@@ -173,17 +176,17 @@ impl Store {
     #[cfg(test)]
     pub(crate) fn open_embedded(
         settings: StoreSettings,
-        upstreams: Vec<UpstreamName>,
+        lanes: Vec<LaneSettings>,
         clock: Clock,
         notices: Box<dyn FnMut(Notice) + Send>,
     ) -> Result<Self, OpenError> {
-        Self::open_tuned(settings, upstreams, clock, notices, sqlite::Tuning::default())
+        Self::open_tuned(settings, lanes, clock, notices, sqlite::Tuning::default())
     }
 
     #[cfg(test)]
     fn open_tuned(
         settings: StoreSettings,
-        upstreams: Vec<UpstreamName>,
+        lanes: Vec<LaneSettings>,
         clock: Clock,
         notices: Box<dyn FnMut(Notice) + Send>,
         tuning: sqlite::Tuning,
@@ -191,7 +194,7 @@ impl Store {
         let Place::Sqlite(place) = settings.place.clone() else {
             return Err(OpenError::Unsuitable("not embedded".to_owned()));
         };
-        let backend = sqlite::Backend::open(settings, &place, upstreams, clock, notices, tuning)?;
+        let backend = sqlite::Backend::open(settings, &place, lanes, clock, notices, tuning)?;
         Ok(Self {
             backend: Backend::Sqlite(Arc::new(backend)),
         })
@@ -339,7 +342,8 @@ impl Store {
         }
     }
 
-    /// What a lane saved last; the default for one that never did.
+    /// What the lanes of an upstream saved last, as far as this process knows: on a shared store a copy that is a moment
+    /// old. The default for one that never saved. Cheap.
     pub fn lane_record(&self, upstream: &UpstreamName) -> LaneRecord {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.lane_record(upstream),
@@ -348,15 +352,43 @@ impl Store {
         }
     }
 
-    /// Saves what a lane must remember over a restart.
-    pub async fn save_lane_record(&self, upstream: UpstreamName, record: LaneRecord) -> Result<(), StoreError> {
+    /// Saves what a lane must remember, and answers the record as it is then. Carried out even if the future is dropped
+    /// after its first poll.
+    pub async fn save_lane_record(&self, upstream: UpstreamName, save: LaneSave) -> Result<LaneRecord, StoreError> {
         match &self.backend {
-            Backend::Sqlite(sqlite) => sqlite.save_lane_record(upstream, record).await,
+            Backend::Sqlite(sqlite) => sqlite.save_lane_record(upstream, save).await,
             #[cfg(test)]
-            Backend::Memory(memory) => {
-                memory.save_lane_record(upstream, record);
-                Ok(())
-            }
+            Backend::Memory(memory) => memory.save_lane_record(upstream, save),
+        }
+    }
+
+    /// How much of an upstream's pace this replica has (P7); `None` where no other process shares it, and it has all.
+    /// Cheap: asked before each attempt.
+    pub fn share(&self, upstream: &UpstreamName) -> Option<Share> {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.share(upstream),
+            #[cfg(test)]
+            Backend::Memory(memory) => memory.share(upstream),
+        }
+    }
+
+    /// What the lane makes of its [`Store::share`]: told whenever it took over another one, and whenever an attempt
+    /// ended, in that order. Units may be granted to others once `applied` and `busy` are below them. Cheap.
+    pub fn report_share_use(&self, upstream: &UpstreamName, used: ShareUse) {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.report_share_use(upstream, used),
+            #[cfg(test)]
+            Backend::Memory(memory) => memory.report_share_use(upstream, used),
+        }
+    }
+
+    /// For how long an upstream was stopped in total over all replicas (the largest that any of them saved), a moment
+    /// old; `None` where there is only one, which knows it best. Cheap.
+    pub fn stopped_total(&self, upstream: &UpstreamName) -> Option<Duration> {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.stopped_total(upstream),
+            #[cfg(test)]
+            Backend::Memory(memory) => Some(memory.lane_record(upstream).stopped_total),
         }
     }
 

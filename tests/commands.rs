@@ -20,7 +20,7 @@ use hooksluice::key::{self, DedupeRule, IdMissing, Part};
 use hooksluice::request::{RawRequest, RequestHead};
 use hooksluice::secret::Secret;
 use hooksluice::store::model::{Finished, NewEvent, Next, Outcome};
-use hooksluice::store::settings::StoreSettings;
+use hooksluice::store::settings::{LaneSettings, StoreSettings};
 use hooksluice::store::{Feed, Store};
 use hooksluice::telemetry::metrics::Metrics;
 use hooksluice::time::{Clock, Timestamp};
@@ -47,7 +47,11 @@ impl Server {
         let settings = StoreSettings::embedded(directory.path().join("store"));
         let app = UpstreamName::new("app");
         let clock = Clock::manual(NOW);
-        let store = Store::open(settings, vec![app.clone()], clock.clone(), Box::new(|_| ()))
+        let lane = LaneSettings {
+            upstream: app.clone(),
+            units: 16,
+        };
+        let store = Store::open(settings, vec![lane], clock.clone(), Box::new(|_| ()))
             .await
             .unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -17,7 +17,7 @@ use crate::key::{DedupeKey, KeyKind};
 use crate::request::{RawRequest, RequestHead};
 use crate::store::Feed;
 use crate::store::model::{Finished, NewEvent, Next, Outcome, Settled};
-use crate::store::settings::StoreSettings;
+use crate::store::settings::{LaneSettings, StoreSettings};
 use crate::time::Timestamp;
 use crate::verify::VerifiedRequest;
 
@@ -495,7 +495,10 @@ async fn an_unknown_event_is_not_found_by_any_verb() {
 fn open(directory: &std::path::Path, clock: &Clock) -> Store {
     Store::open_embedded(
         StoreSettings::embedded(directory.join("store")),
-        vec![UpstreamName::new("app")],
+        vec![LaneSettings {
+            upstream: UpstreamName::new("app"),
+            units: 16,
+        }],
         clock.clone(),
         Box::new(|_| ()),
     )

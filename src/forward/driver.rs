@@ -28,7 +28,7 @@ use crate::forward::message::Envelope;
 use crate::forward::settings::{SourceSettings, UpstreamSettings};
 use crate::forward::{outcome, signature};
 use crate::id::SourceName;
-use crate::store::model::{Finished, LaneRecord, LeasedDispatch, Next, Outcome, Settled};
+use crate::store::model::{Finished, LaneRecord, LaneSave, LeasedDispatch, Next, Outcome, Settled};
 use crate::store::{Feed, Store, StoreError};
 use crate::telemetry::metrics::{Metrics, UpstreamMetrics};
 use crate::time::{Clock, Monotonic, Timestamp};
@@ -341,21 +341,19 @@ impl Driver {
 
     async fn try_save_record(&self) -> Result<(), StoreError> {
         let now = self.now();
-        let record = {
+        let save = {
             let mut state = self.state();
-            LaneRecord {
-                paused: state.lane.is_paused(),
+            LaneSave {
+                order: (state.lane.is_paused() != state.recorded.paused).then_some(state.lane.is_paused()),
                 stopped_total: state.lane.stopped_total(now),
             }
         };
-        if record == self.state().recorded {
-            return Ok(());
-        }
-        self.common
+        let saved = self
+            .common
             .store
-            .save_lane_record(self.settings.name.clone(), record)
+            .save_lane_record(self.settings.name.clone(), save)
             .await?;
-        self.state().recorded = record;
+        self.state().recorded = saved;
         Ok(())
     }
 

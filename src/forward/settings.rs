@@ -8,6 +8,7 @@ use http::uri::PathAndQuery;
 
 use crate::id::UpstreamName;
 use crate::reader::Rate;
+use crate::store::settings::LaneSettings;
 use crate::verify::Verifier;
 
 /// Which signature headers an attempt carries (DESIGN section 4, "Signatures after a delay").
@@ -70,6 +71,26 @@ pub struct UpstreamSettings {
     pub signature: SignaturePolicy,
     /// Send the original `Host` instead of the upstream's.
     pub preserve_host: bool,
+}
+
+impl UpstreamSettings {
+    /// Into how many parts the pace can be divided between replicas, so that each part has at least one attempt at a
+    /// time, and under a `rate` at least one of its `burst`.
+    pub fn units(&self) -> u32 {
+        let concurrency = u32::try_from(self.concurrency).unwrap_or(u32::MAX).max(1);
+        match self.rate {
+            Some(_) => concurrency.min(self.burst.unwrap_or(1).max(1)),
+            None => concurrency,
+        }
+    }
+
+    /// What the store needs to know of it.
+    pub fn for_store(&self) -> LaneSettings {
+        LaneSettings {
+            upstream: self.name.clone(),
+            units: self.units(),
+        }
+    }
 }
 
 /// What lanes need to know of a `[sources.NAME]`.

@@ -202,7 +202,7 @@ impl Scene {
         let clock = Clock::system();
         let store = Store::open_embedded(
             StoreSettings::embedded(directory.path().join("data")),
-            upstreams.iter().map(|upstream| upstream.name.clone()).collect(),
+            upstreams.iter().map(UpstreamSettings::for_store).collect(),
             clock.clone(),
             Box::new(|_notice| {}),
         )

@@ -18,10 +18,10 @@ use crate::key::KeyKind;
 use crate::measure::Histogram;
 use crate::store::append::Append;
 use crate::store::model::{
-    Admission, AppendError, Claim, Death, Decision, DispatchState, Finished, LaneRecord, LeasedDispatch, Next, Notice,
-    Receipt, Settled, decide,
+    Admission, AppendError, Claim, Death, Decision, DispatchState, Finished, LaneRecord, LaneSave, LeasedDispatch,
+    Next, Notice, Receipt, Settled, Share, ShareUse, decide,
 };
-use crate::store::settings::StoreSettings;
+use crate::store::settings::{LaneSettings, StoreSettings};
 use crate::store::window::{Feed, Ready, Window};
 use crate::store::{
     AttemptRecord, Counts, Discarded, DispatchSummary, EventDetail, EventFilter, EventPage, EventSummary, Replayed,
@@ -55,6 +55,8 @@ pub(in crate::store) struct Backend {
     clock: Clock,
     windows: HashMap<UpstreamName, Arc<Window>>,
     notices: Mutex<Box<dyn FnMut(Notice) + Send>>,
+    shares: Mutex<HashMap<UpstreamName, Share>>,
+    used: Mutex<HashMap<UpstreamName, ShareUse>>,
 }
 
 impl std::fmt::Debug for Backend {
@@ -73,7 +75,7 @@ impl Backend {
     pub(in crate::store) fn open(
         place: &Place,
         settings: StoreSettings,
-        upstreams: Vec<UpstreamName>,
+        lanes: Vec<LaneSettings>,
         clock: Clock,
         notices: Box<dyn FnMut(Notice) + Send>,
     ) -> Arc<Self> {
@@ -81,7 +83,7 @@ impl Backend {
         data.next_handle += 1;
         let number = data.next_handle;
         let windows: HashMap<UpstreamName, Arc<Window>> =
-            upstreams.into_iter().map(|name| (name, Arc::default())).collect();
+            lanes.into_iter().map(|lane| (lane.upstream, Arc::default())).collect();
         let backend = Arc::new(Self {
             place: place.clone(),
             number,
@@ -89,6 +91,8 @@ impl Backend {
             clock,
             windows: windows.clone(),
             notices: Mutex::new(notices),
+            shares: Mutex::default(),
+            used: Mutex::default(),
         });
         data.handles.push(Handle {
             number,
@@ -390,8 +394,31 @@ impl Backend {
         self.lock().lanes.get(upstream).copied().unwrap_or_default()
     }
 
-    pub(in crate::store) fn save_lane_record(&self, upstream: UpstreamName, record: LaneRecord) {
-        self.lock().lanes.insert(upstream, record);
+    pub(in crate::store) fn save_lane_record(
+        &self,
+        upstream: UpstreamName,
+        save: LaneSave,
+    ) -> Result<LaneRecord, StoreError> {
+        if !self.windows.contains_key(&upstream) {
+            return Err(StoreError::UnknownUpstream(upstream));
+        }
+        let mut data = self.lock();
+        let record = data.lanes.entry(upstream).or_default();
+        if let Some(paused) = save.order {
+            record.paused = paused;
+            record.orders += 1;
+        }
+        record.stopped_total = record.stopped_total.max(save.stopped_total);
+        Ok(*record)
+    }
+
+    /// Nobody divides a pace here: tests say what each handle has.
+    pub(in crate::store) fn share(&self, upstream: &UpstreamName) -> Option<Share> {
+        self.shares.lock().unwrap().get(upstream).copied()
+    }
+
+    pub(in crate::store) fn report_share_use(&self, upstream: &UpstreamName, used: ShareUse) {
+        self.used.lock().unwrap().insert(upstream.clone(), used);
     }
 
     /// Hands unused leases back; their attempts have not begun.

@@ -10,7 +10,7 @@ use http::{HeaderMap, Method, StatusCode};
 
 use crate::id::{EventId, LeaseToken, SourceName, UpstreamName};
 use crate::key::DedupeKey;
-use crate::time::Timestamp;
+use crate::time::{Monotonic, Timestamp};
 use crate::verify::VerifiedRequest;
 
 /// The first 8 bytes of the body's SHA-256: tells a duplicate with other bytes (a conflict).
@@ -401,13 +401,47 @@ impl fmt::Display for DispatchState {
     }
 }
 
-/// What a lane must remember over a restart.
+/// What a lane must remember over a restart, and what the lanes of a shared store's replicas agree on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneRecord {
     /// Paused by a person.
     pub paused: bool,
+    /// How many orders to pause or to resume were carried out: tells which of two records is newer. It never goes back
+    /// while a store is open; an embedded one, which has no other process to agree with, begins again at each opening.
+    pub orders: u64,
     /// How long it has been stopped in total (paused, breaker open): the give-up clocks stand still meanwhile.
     pub stopped_total: Duration,
+}
+
+/// What a lane asks the store to remember.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneSave {
+    /// A person's order to pause (`true`) or to resume: counted in [`LaneRecord::orders`] even where nothing changes,
+    /// since a resume also closes breakers. `None` leaves the pause alone: another replica's order may have come
+    /// between.
+    pub order: Option<bool>,
+    /// For how long this lane was stopped; the store keeps the larger of this and what it has.
+    pub stopped_total: Duration,
+}
+
+/// How much of an upstream's pace this replica has (P7): `units` of `of` of its concurrency, rate and burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Units that this replica holds.
+    pub units: u32,
+    /// Units that the upstream has in all.
+    pub of: u32,
+    /// When the grant lapses, if ever: from then on it stands for nothing.
+    pub valid_until: Option<Monotonic>,
+}
+
+/// What a lane says of its [`Share`], so that the store knows what may be granted to others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShareUse {
+    /// The units that the lane holds itself to: nothing starts above them.
+    pub applied: u32,
+    /// The units that its running attempts take; more than `applied` while a share that shrank is not free yet.
+    pub busy: u32,
 }
 
 /// Why the store did not take an event. Our failure: 503 with `Retry-After` (P10).

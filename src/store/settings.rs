@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::id::UpstreamName;
 use crate::secret::Secret;
 
 /// What a store is opened with.
@@ -50,6 +51,15 @@ impl Default for StoreSettings {
             unadmitted: 100_000,
         }
     }
+}
+
+/// One upstream of the configuration, as a store needs to know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneSettings {
+    /// Its name.
+    pub upstream: UpstreamName,
+    /// Into how many equal parts its pace can be divided between replicas; at least 1.
+    pub units: u32,
 }
 
 /// `[store.sqlite]` or `[store.postgres]`.

@@ -39,6 +39,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use rusqlite::types::{ToSql, ToSqlOutput};
 use tokio::sync::{oneshot, watch};
@@ -49,8 +50,10 @@ use self::schema::Files;
 use crate::id::{EventId, LeaseToken, Position, UpstreamName};
 use crate::measure::Histogram;
 use crate::store::append::Append;
-use crate::store::model::{AppendError, DispatchState, Finished, LaneRecord, LeasedDispatch, Next, Notice, Settled};
-use crate::store::settings::{SqliteSettings, StoreSettings};
+use crate::store::model::{
+    AppendError, DispatchState, Finished, LaneRecord, LaneSave, LeasedDispatch, Next, Notice, Settled, Share, ShareUse,
+};
+use crate::store::settings::{LaneSettings, SqliteSettings, StoreSettings};
 use crate::store::window::{Feed, Window};
 use crate::store::{
     Counts, Discarded, EventDetail, EventFilter, EventPage, OpenError, Replayed, StoreError, UpstreamCounts,
@@ -264,12 +267,13 @@ impl Backend {
     pub(super) fn open(
         settings: StoreSettings,
         place: &SqliteSettings,
-        upstreams: Vec<UpstreamName>,
+        lanes: Vec<LaneSettings>,
         clock: Clock,
         notices: Box<dyn FnMut(Notice) + Send>,
         tuning: Tuning,
     ) -> Result<Self, OpenError> {
         let (ended_sender, ended) = watch::channel(false);
+        let upstreams = lanes.into_iter().map(|lane| lane.upstream).collect();
         let shared = writer::start(settings, place, upstreams, clock, notices, tuning, ended_sender)?;
         Ok(Self {
             shared,
@@ -367,13 +371,13 @@ impl Backend {
         answer.await.unwrap_or_else(|_gone| Err(self.not_carried_out()))
     }
 
-    pub(super) async fn save_lane_record(&self, upstream: UpstreamName, record: LaneRecord) -> Result<(), StoreError> {
+    pub(super) async fn save_lane_record(
+        &self,
+        upstream: UpstreamName,
+        save: LaneSave,
+    ) -> Result<LaneRecord, StoreError> {
         let (reply, answer) = oneshot::channel();
-        self.shared.inbox.order(Order::SaveLane {
-            upstream,
-            record,
-            reply,
-        })?;
+        self.shared.inbox.order(Order::SaveLane { upstream, save, reply })?;
         answer.await.unwrap_or_else(|_gone| Err(self.not_carried_out()))
     }
 
@@ -391,6 +395,17 @@ impl Backend {
             let lane = status.lanes.iter().find(|lane| lane.name == *upstream);
             lane.map_or_else(LaneRecord::default, |lane| lane.record)
         })
+    }
+
+    /// Its lock proves that no other process has it open.
+    pub(super) fn share(&self, _upstream: &UpstreamName) -> Option<Share> {
+        None
+    }
+
+    pub(super) fn report_share_use(&self, _upstream: &UpstreamName, _used: ShareUse) {}
+
+    pub(super) fn stopped_total(&self, _upstream: &UpstreamName) -> Option<Duration> {
+        None
     }
 
     pub(super) async fn counts(self: &Arc<Self>) -> Result<Counts, StoreError> {

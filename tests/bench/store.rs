@@ -26,7 +26,7 @@ use hooksluice::key::{self, DedupeRule, IdMissing, Part};
 use hooksluice::request::{RawRequest, RequestHead};
 use hooksluice::secret::Secret;
 use hooksluice::store::model::{Finished, NewEvent, Next, Outcome};
-use hooksluice::store::settings::StoreSettings;
+use hooksluice::store::settings::{LaneSettings, StoreSettings};
 use hooksluice::store::{Counts, Store};
 use hooksluice::time::Clock;
 use hooksluice::verify::{SourceSecret, Verified, Verifier, VerifierOptions, presets};
@@ -198,9 +198,14 @@ impl Bench {
         let admitted = Arc::new(AtomicU64::new(0));
         let told = Arc::clone(&admitted);
         let upstreams: Arc<[UpstreamName]> = Arc::from([UpstreamName::new("app")]);
+        let lanes = upstreams
+            .iter()
+            .cloned()
+            .map(|upstream| LaneSettings { upstream, units: 16 });
+        let lanes = lanes.collect();
         let store = Store::open(
             settings,
-            upstreams.to_vec(),
+            lanes,
             clock.clone(),
             Box::new(move |_notice| {
                 told.fetch_add(1, Ordering::Relaxed);

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::DispatchId;
 use crate::id::{EventId, LeaseToken, UpstreamName};
 use crate::store::append::Append;
-use crate::store::model::{AppendError, LaneRecord, Next, Outcome, Settled};
+use crate::store::model::{AppendError, LaneRecord, LaneSave, Next, Outcome, Settled};
 use crate::store::{Discarded, Replayed, StoreError};
 use crate::time::Timestamp;
 
@@ -61,8 +61,8 @@ pub(super) enum Order {
     },
     SaveLane {
         upstream: UpstreamName,
-        record: LaneRecord,
-        reply: oneshot::Sender<Result<(), StoreError>>,
+        save: LaneSave,
+        reply: oneshot::Sender<Result<LaneRecord, StoreError>>,
     },
 }
 

@@ -8,7 +8,7 @@ use super::inbox::Order;
 use super::writer::{Move, Reply, Turn, Writer};
 use super::{DispatchId, state_number};
 use crate::id::{EventId, UpstreamName};
-use crate::store::model::DispatchState;
+use crate::store::model::{DispatchState, LaneRecord, LaneSave};
 use crate::store::{Discarded, Replayed, StoreError};
 
 impl Writer {
@@ -27,25 +27,40 @@ impl Writer {
                 let done = self.discard(turn, event, upstream.as_ref())?;
                 answer(reply, move |committed| committed.map(|()| done))
             }
-            Order::SaveLane {
-                upstream,
-                record,
-                reply,
-            } => {
-                if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.name == upstream) {
-                    self.conn
-                        .prepare_cached(include_str!("save_lane.sql"))?
-                        .execute(params![
-                            lane.upstream,
-                            record.paused,
-                            i64::try_from(record.stopped_total.as_millis()).unwrap_or(i64::MAX)
-                        ])?;
-                    lane.record = record;
-                    turn.dirty = true;
-                }
-                answer(reply, |committed| committed)
+            Order::SaveLane { upstream, save, reply } => {
+                let saved = self.save_lane(turn, upstream, save)?;
+                answer(reply, move |committed| committed.and(saved))
             }
         })
+    }
+
+    /// The record as it will be once the turn is committed; nobody sees it earlier.
+    fn save_lane(
+        &self,
+        turn: &mut Turn,
+        upstream: UpstreamName,
+        save: LaneSave,
+    ) -> rusqlite::Result<Result<LaneRecord, StoreError>> {
+        let Some((slot, lane)) = self.lanes.iter().enumerate().find(|(_, lane)| lane.name == upstream) else {
+            return Ok(Err(StoreError::UnknownUpstream(upstream)));
+        };
+        let earlier = turn.records.iter().rev().find(|(saved, _)| *saved == slot);
+        let before = earlier.map_or(lane.record, |(_, record)| *record);
+        let record = LaneRecord {
+            paused: save.order.unwrap_or(before.paused),
+            orders: before.orders + u64::from(save.order.is_some()),
+            stopped_total: save.stopped_total.max(before.stopped_total),
+        };
+        self.conn
+            .prepare_cached(include_str!("save_lane.sql"))?
+            .execute(params![
+                lane.upstream,
+                record.paused,
+                i64::try_from(record.stopped_total.as_millis()).unwrap_or(i64::MAX)
+            ])?;
+        turn.records.push((slot, record));
+        turn.dirty = true;
+        Ok(Ok(record))
     }
 
     fn replay(

@@ -100,6 +100,7 @@ fn lanes(conn: &Connection, upstreams: &[UpstreamName]) -> Result<Vec<Lane>, Ope
         if let Some(lane) = lanes.iter_mut().find(|lane| lane.upstream == upstream) {
             lane.record = LaneRecord {
                 paused: row.get(1)?,
+                orders: 0,
                 stopped_total: std::time::Duration::from_millis(row.get(2)?),
             };
         }

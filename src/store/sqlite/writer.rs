@@ -138,6 +138,8 @@ pub(super) struct Turn {
     pub(super) settled: Vec<(Settle, Settled)>,
     pub(super) returned: Vec<LeaseRef>,
     pub(super) revoked: Vec<crate::id::LeaseToken>,
+    /// What lanes saved, in order, by their slot.
+    pub(super) records: Vec<(usize, LaneRecord)>,
     replies: Vec<Reply>,
     pub(super) rooms: Vec<Room>,
     pub(super) save_tally: bool,
@@ -683,6 +685,11 @@ impl Writer {
         for step in &turn.moves {
             if let Some(lane) = self.lanes.get_mut(step.lane) {
                 apply(step, &mut lane.states, &mut lane.made, &mut lane.pruned);
+            }
+        }
+        for (slot, record) in turn.records {
+            if let Some(lane) = self.lanes.get_mut(slot) {
+                lane.record = record;
             }
         }
         self.extend_tail(turn.appended);

@@ -14,7 +14,7 @@ use crate::request::{RawRequest, RequestHead};
 use crate::store::model::{
     Admission, DispatchState, Finished, LeasedDispatch, NewEvent, Next, Notice, Outcome, Settled,
 };
-use crate::store::settings::StoreSettings;
+use crate::store::settings::{LaneSettings, StoreSettings};
 use crate::store::{Feed, Store};
 use crate::time::Timestamp;
 use crate::verify::VerifiedRequest;
@@ -140,6 +140,14 @@ impl Setup {
             upstreams: vec![app()],
             notices: Arc::default(),
         }
+    }
+
+    pub(super) fn lanes(&self) -> Vec<LaneSettings> {
+        let lane = |upstream: &UpstreamName| LaneSettings {
+            upstream: upstream.clone(),
+            units: 16,
+        };
+        self.upstreams.iter().map(lane).collect()
     }
 
     /// Where an opening sends its notices.

@@ -36,6 +36,7 @@ macro_rules! contract {
             manage::a_replay_sends_again_also_to_another_upstream,
             manage::lists_are_filtered_and_paged_newest_first,
             manage::a_lane_is_remembered,
+            manage::a_lane_s_stopped_time_is_saved_without_an_order_and_never_goes_back,
         }
     };
 }

@@ -138,7 +138,7 @@ impl Sqlite {
                 place: Place::Sqlite(self.place.clone()),
                 ..self.setup.settings.clone()
             },
-            self.setup.upstreams.clone(),
+            self.setup.lanes(),
             self.clock.clone(),
             self.setup.listener(),
             self.tuning.clone(),

@@ -37,7 +37,7 @@ impl Bench for Memory {
         let backend = memory::Backend::open(
             &self.place,
             self.setup.settings.clone(),
-            self.setup.upstreams.clone(),
+            self.setup.lanes(),
             self.clock.clone(),
             self.setup.listener(),
         );

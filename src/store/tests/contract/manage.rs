@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::id::{EventId, Position, UpstreamName};
-use crate::store::model::{DispatchState, LaneRecord, Next};
+use crate::store::model::{DispatchState, LaneRecord, LaneSave, Next};
 use crate::store::tests::bench::{Bench, Seen, all_admitted, app, append, deliver, finished, next, states};
 use crate::store::{Discarded, EventFilter, Replayed, StoreError};
 
@@ -152,12 +152,41 @@ pub(in crate::store::tests) async fn a_lane_is_remembered<B: Bench>() {
     let bench = B::new().await;
     let store = bench.open().await;
     assert_eq!(store.lane_record(&app()), LaneRecord::default());
-    let record = LaneRecord {
-        paused: true,
+    let save = LaneSave {
+        order: Some(true),
         stopped_total: Duration::from_millis(1234),
     };
-    store.save_lane_record(app(), record).await.unwrap();
+    let record = store.save_lane_record(app(), save).await.unwrap();
+    assert!(record.paused);
+    assert_eq!(record.stopped_total, save.stopped_total);
     assert_eq!(store.lane_record(&app()), record);
+    let nobody = store.save_lane_record(UpstreamName::new("nobody"), save).await;
+    assert!(matches!(nobody, Err(StoreError::UnknownUpstream(_))), "{nobody:?}");
     store.close().await;
-    assert_eq!(bench.open().await.lane_record(&app()), record);
+    let reopened = bench.open().await.lane_record(&app());
+    assert!(reopened.paused);
+    assert_eq!(reopened.stopped_total, save.stopped_total);
+}
+
+pub(in crate::store::tests) async fn a_lane_s_stopped_time_is_saved_without_an_order_and_never_goes_back<B: Bench>() {
+    let bench = B::new().await;
+    let store = bench.open().await;
+    let save = |order, secs| LaneSave {
+        order,
+        stopped_total: Duration::from_secs(secs),
+    };
+    let paused = store.save_lane_record(app(), save(Some(true), 5)).await.unwrap();
+    let later = store.save_lane_record(app(), save(None, 9)).await.unwrap();
+    assert_eq!(later.orders, paused.orders);
+    assert!(later.paused, "only an order changes the pause");
+    let smaller = store.save_lane_record(app(), save(None, 7)).await.unwrap();
+    assert_eq!(smaller.stopped_total, Duration::from_secs(9));
+    let again = store.save_lane_record(app(), save(Some(true), 9)).await.unwrap();
+    assert!(
+        again.orders > paused.orders,
+        "an order counts even where it changes nothing"
+    );
+    let resumed = store.save_lane_record(app(), save(Some(false), 9)).await.unwrap();
+    assert!(!resumed.paused && resumed.orders > again.orders);
+    assert_eq!(store.lane_record(&app()), resumed);
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use crate::store::model::{Admission, DispatchState, LaneRecord, Next, Settled};
+use crate::store::model::{Admission, DispatchState, LaneSave, Next, Settled};
 use crate::store::tests::bench::{
     LAPSED, Seen, SharedBench, all_admitted, app, append, deliver, finished, next, reach, states,
 };
@@ -122,12 +122,19 @@ pub(in crate::store::tests) async fn a_pause_is_seen_by_the_other_handle<B: Shar
     let bench = B::new().await;
     let (one, two) = (bench.open().await, bench.open().await);
     for paused in [true, false] {
-        let record = LaneRecord {
-            paused,
-            ..LaneRecord::default()
+        let save = LaneSave {
+            order: Some(paused),
+            stopped_total: Duration::ZERO,
         };
-        one.save_lane_record(app(), record).await.unwrap();
-        reach(paused, || async { two.lane_record(&app()).paused }).await;
+        let record = one.save_lane_record(app(), save).await.unwrap();
+        reach(record, || async { two.lane_record(&app()) }).await;
+        // The other handle's own news do not undo it.
+        let own = LaneSave {
+            order: None,
+            stopped_total: Duration::from_secs(1),
+        };
+        let found = two.save_lane_record(app(), own).await.unwrap();
+        assert_eq!((found.paused, found.orders), (record.paused, record.orders));
     }
 }
 
