@@ -58,12 +58,18 @@ pub(super) enum Away {
     /// No Sentinel knows a master.
     #[error("no Sentinel names a master for the service")]
     NoMaster,
+    /// Another master was named meanwhile.
+    #[error("the Sentinels name another master")]
+    Deposed,
     /// It will not do.
     #[error(transparent)]
     Unfit(Unfit),
     /// It does not answer.
     #[error("the server does not answer questions")]
     Mute(#[source] Silence),
+    /// It was there, and is gone.
+    #[error("the connection was lost")]
+    Lost,
     /// Not in time.
     #[error("no connection in time")]
     TimedOut,
@@ -98,7 +104,11 @@ pub(super) async fn open(address: &Address, tracker: &TaskTracker) -> Result<(Li
             login,
         } => {
             let master = find_master(sentinels, service, login.as_ref(), address.tls.as_ref(), tracker).await?;
-            node(&master, address, tracker).await?
+            let link = node(&master, address, tracker).await?;
+            Link {
+                master: Some(master),
+                ..link
+            }
         }
         Nodes::Cluster(nodes) => cluster(nodes, address).await?,
     };
@@ -108,6 +118,28 @@ pub(super) async fn open(address: &Address, tracker: &TaskTracker) -> Result<(Li
             link.lost.cancel();
             Err(away)
         }
+    }
+}
+
+/// Whether the connection still leads where a new one would: its server is what it was, and the Sentinels name no other.
+/// A master that was cut off from its Sentinels but not from us would go on taking what the others never see.
+pub(super) async fn still_good(link: &Link, address: &Address, tracker: &TaskTracker) -> Result<(), Away> {
+    meet(link).await?;
+    let (
+        Some(current),
+        Nodes::Sentinel {
+            sentinels,
+            service,
+            login,
+        },
+    ) = (&link.master, &address.nodes)
+    else {
+        return Ok(());
+    };
+    match find_master(sentinels, service, login.as_ref(), address.tls.as_ref(), tracker).await {
+        Ok(master) if master != *current => Err(Away::Deposed),
+        // Sentinels that do not answer say nothing against it.
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 
@@ -198,6 +230,7 @@ async fn drive(
     Ok(Link {
         connection: Connection::Node(node),
         lost,
+        master: None,
     })
 }
 
@@ -310,6 +343,7 @@ async fn cluster(nodes: &[Endpoint], address: &Address) -> Result<Link, Away> {
     Ok(Link {
         connection: Connection::Cluster(connection),
         lost: CancellationToken::new(),
+        master: None,
     })
 }
 

@@ -13,7 +13,7 @@ use super::Shared;
 use super::commands::{self, Silence};
 use super::connect::{self, Away};
 use super::contact::Eviction;
-use super::link::{Connection, Link};
+use super::link::Link;
 use crate::telemetry::metrics::RedisOperation;
 use crate::time::Monotonic;
 
@@ -25,8 +25,8 @@ const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 /// A connection that has lived for so long was a good one: the next try need not wait.
 const GOOD: Duration = Duration::from_secs(10);
-/// How often a connection is probed when nothing else shows whether it lives.
-const HEARTBEAT: Duration = Duration::from_secs(10);
+/// How often a connection is probed when nothing else shows whether it lives, and its server asked what it is.
+const HEARTBEAT: Duration = Duration::from_secs(5);
 /// A probe without an answer for so long means that the connection is lost.
 const PROBE: Duration = Duration::from_secs(3);
 /// How often it is said that Redis is still away.
@@ -49,7 +49,7 @@ pub(super) async fn keep(shared: Arc<Shared>, tracker: TaskTracker, stop: Cancel
                 shared.link.send_replace(Some(link.clone()));
                 shared.metrics.up.set(1);
                 let reason = tokio::select! {
-                    reason = serve(&shared, &link) => Some(reason),
+                    reason = serve(&shared, &link, &tracker) => Some(reason),
                     () = stop.cancelled() => None,
                 };
                 shared.link.send_replace(None);
@@ -91,14 +91,13 @@ async fn open(shared: &Shared, tracker: &TaskTracker) -> Result<(Link, Eviction)
 }
 
 /// Watches over a connection until it is lost, and says why.
-async fn serve(shared: &Shared, link: &Link) -> Away {
+async fn serve(shared: &Shared, link: &Link, tracker: &TaskTracker) -> Away {
     let mut beat = shared.clock.monotonic().after(HEARTBEAT);
     loop {
         let due = shared.breaker().probe_due().map_or(beat, |due| due.min(beat));
         let now = shared.clock.monotonic();
         tokio::select! {
-            () = link.lost.cancelled() => return Away::TimedOut,
-            // Other connections of the library come and go without our seeing it; ours was judged when it was made.
+            () = link.lost.cancelled() => return Away::Lost,
             () = tokio::time::sleep(due.since(now)) => {
                 let is_beat = now >= beat;
                 shared.breaker().probe();
@@ -107,9 +106,12 @@ async fn serve(shared: &Shared, link: &Link) -> Away {
                     Err(silence) => return Away::Mute(silence),
                 }
                 if is_beat {
-                    if matches!(link.connection, Connection::Cluster(_))
-                        && let Err(away) = connect::meet(link).await
-                    {
+                    let good = connect::still_good(link, &shared.settings.address, tracker);
+                    let good = tokio::select! {
+                        good = good => good,
+                        () = link.lost.cancelled() => Err(Away::Lost),
+                    };
+                    if let Err(away) = good {
                         return away;
                     }
                     beat = shared.clock.monotonic().after(HEARTBEAT);

@@ -19,6 +19,7 @@ use redis::cluster_async::ClusterConnection;
 use redis::{Cmd, Pipeline, Value};
 use tokio_util::sync::CancellationToken;
 
+use super::address::Endpoint;
 use super::commands::{Silence, answered};
 
 /// An open connection. Clones share it.
@@ -27,6 +28,8 @@ pub(super) struct Link {
     pub(super) connection: Connection,
     /// Cancelled when it is of no use any more; ends its driver.
     pub(super) lost: CancellationToken,
+    /// Whom the Sentinels named, if they were asked.
+    pub(super) master: Option<Endpoint>,
 }
 
 #[derive(Clone)]

@@ -1,6 +1,8 @@
 //! Every way that Redis is set up: socket, ACL user, TLS, Sentinel, Cluster.
 
-use super::server::{Certificates, free_port, listens};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use super::server::{Certificates, Fake, Say, bulk, free_port, listens, usual};
 use super::*;
 use crate::dedupe::protocol::{Mark, Reply};
 use crate::dedupe::redis::Told;
@@ -190,6 +192,37 @@ async fn behind_sentinels_through_a_fail_over() {
     let role = replica.cli(&["-a", "data", "--no-auth-warning", "ROLE"]).0;
     assert!(role.starts_with("master"), "{role}");
     assert_eq!(node.known(key(5000)).await, Some(event(5000)));
+    node.end().await;
+}
+
+#[tokio::test]
+async fn a_master_that_the_sentinels_have_replaced_is_left_although_it_answers() {
+    let (old, new) = (Server::start(&[]).await, Server::start(&[]).await);
+    let named = Arc::new(AtomicU16::new(old.port));
+    let naming = Arc::clone(&named);
+    let sentinel = Fake::start(move || -> Say {
+        let naming = Arc::clone(&naming);
+        Box::new(move |command| {
+            if command[0] != "SENTINEL" {
+                return Some(usual(command));
+            }
+            let port = naming.load(Ordering::SeqCst).to_string();
+            Some(format!("*2\r\n{}{}", bulk("127.0.0.1"), bulk(&port)))
+        })
+    })
+    .await;
+    let node = Setup::new(format!("redis+sentinel://127.0.0.1:{}/main", sentinel.port))
+        .up()
+        .await;
+    assert_eq!(node.redis.claims(&[unclaimed(1, event(1))]).await, [Reply::Absent]);
+    assert_eq!(old.cli(&["DBSIZE"]).number(), 1);
+    named.store(new.port, Ordering::SeqCst);
+    until("the new master is asked", async || {
+        node.redis.look(&source(), &key(1)).await == Reply::Absent
+    })
+    .await;
+    assert_eq!(node.redis.claims(&[unclaimed(2, event(2))]).await, [Reply::Absent]);
+    assert_eq!(new.cli(&["DBSIZE"]).number(), 1);
     node.end().await;
 }
 
