@@ -54,17 +54,13 @@ impl Front {
 
 impl Behind {
     async fn look(&self, source: &SourceName, key: &DedupeKey, about: &About) -> Option<Found> {
-        // A death that Redis has not been told yet: the store may revive it.
-        if self.teller.has_death(source, key) {
-            return None;
-        }
         let heard = self.redis.look(source, key).await;
         let stage = self.protocol.step(about, Stage::Look, Input::Heard(heard));
         let Stage::Known { event, conflict } = stage else {
             self.redis.looked(heard, false);
             return None;
         };
-        // It may have died while Redis was asked.
+        // A death that Redis had not been told when it answered: the store may revive it.
         if self.teller.has_death(source, key) {
             self.redis.looked(heard, false);
             return None;

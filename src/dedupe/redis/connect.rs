@@ -220,7 +220,8 @@ async fn drive(
     tracker.spawn({
         let lost = lost.clone();
         async move {
-            // By itself the driver would wait for every answer that is due, also from a server that has fallen silent.
+            // By itself the driver ends only when every clone is gone and everything is written, which a server that has
+            // stopped reading never lets happen.
             tokio::select! {
                 () = driver => lost.cancel(),
                 () = lost.cancelled() => {}
