@@ -6,6 +6,7 @@
 //! attempt's number is durable before its lease is handed out, and a lost lease cannot settle).
 
 mod append;
+mod claims;
 pub mod codec;
 #[cfg(test)]
 mod memory;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use rusqlite::ErrorCode;
 use tokio::sync::oneshot;
 
+pub use self::claims::Claims;
 pub use self::query::{
     AttemptRecord, Counts, Discarded, DispatchSummary, EventDetail, EventFilter, EventPage, EventSummary, Replayed,
     UpstreamCounts,
@@ -30,8 +32,8 @@ pub use self::window::Feed;
 
 use self::append::Append;
 use self::model::{
-    AppendError, Finished, LaneRecord, LaneSave, LeasedDispatch, NewEvent, Next, Notice, Receipt, Settled, Share,
-    ShareUse,
+    AppendError, Claim, Death, Finished, LaneRecord, LaneSave, LeasedDispatch, NewEvent, Next, Notice, Receipt,
+    Settled, Share, ShareUse, Undelivered,
 };
 use self::settings::{LaneSettings, Place, StoreSettings};
 use crate::id::{EventId, UpstreamName};
@@ -218,6 +220,64 @@ impl Store {
                     .await
                     .unwrap_or_else(|_gone| Err(AppendError::Failed("the store's writer has ended".to_owned()))),
             }
+        }
+    }
+
+    /// The appended events of a separate store, to be asked about in Redis; `None` for any other, and the second time.
+    /// Nothing is admitted but what is answered with [`Store::claimed`].
+    pub fn claims(&self) -> Option<Claims> {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.claims(),
+            #[cfg(test)]
+            Backend::Memory(_) => None,
+        }
+    }
+
+    /// Hands back what Redis said about events from [`Store::claims`], in any order. A claim that is late holds up the
+    /// admission of all that was appended after its event.
+    pub fn claimed(&self, claims: Vec<(EventId, Claim)>) {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.claimed(claims),
+            #[cfg(test)]
+            Backend::Memory(_) => drop(claims),
+        }
+    }
+
+    /// Events of which a dispatch died and that were not [told](Store::deaths_told) yet, oldest first; kept only with
+    /// [`StoreSettings::keep_deaths`].
+    pub async fn untold_deaths(&self, limit: usize) -> Result<Vec<Death>, StoreError> {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.untold_deaths(limit).await,
+            #[cfg(test)]
+            Backend::Memory(memory) => Ok(memory.untold_deaths(limit)),
+        }
+    }
+
+    /// Forgets deaths that [`Store::untold_deaths`] answered and that have been told since. A death that came after that
+    /// look stays.
+    pub async fn deaths_told(&self, deaths: Vec<Death>) -> Result<(), StoreError> {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.deaths_told(deaths).await,
+            #[cfg(test)]
+            Backend::Memory(memory) => {
+                memory.deaths_told(&deaths);
+                Ok(())
+            }
+        }
+    }
+
+    /// Events received longer ago than `older_than` that have a dispatch which is pending, leased, held or dead: at most
+    /// `limit`, in the order of their ids, those behind `after`. Empty at the end.
+    pub async fn undelivered_keys(
+        &self,
+        older_than: Duration,
+        after: Option<EventId>,
+        limit: usize,
+    ) -> Result<Vec<Undelivered>, StoreError> {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.undelivered_keys(older_than, after, limit).await,
+            #[cfg(test)]
+            Backend::Memory(memory) => Ok(memory.undelivered_keys(older_than, after, limit)),
         }
     }
 

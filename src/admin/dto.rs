@@ -32,8 +32,11 @@ pub struct EventSummary {
     pub event_type: Option<String>,
     /// Length of the body.
     pub body_bytes: u64,
-    /// One for each upstream; empty while the event waits for admission.
+    /// One for each upstream; empty while the event waits for admission, and where it is `elsewhere`.
     pub dispatches: Vec<Dispatch>,
+    /// This is the copy of that event, which another replica has stored and forwards; replaying it forwards it here too.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub elsewhere: Option<String>,
 }
 
 /// One event for one upstream.
@@ -361,6 +364,7 @@ mod tests {
             delivery_id: some(),
             event_type: some(),
             dispatches: vec![dispatch.clone()],
+            elsewhere: some(),
             ..EventSummary::default()
         };
         let attempt = Attempt {

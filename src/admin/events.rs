@@ -252,6 +252,7 @@ fn summary(event: &EventSummary) -> dto::EventSummary {
         event_type: event.event_type.clone(),
         body_bytes: event.body_bytes,
         dispatches: event.dispatches.iter().map(dispatch).collect(),
+        elsewhere: event.elsewhere.map(|of| of.to_string()),
     }
 }
 
@@ -266,7 +267,12 @@ fn dispatch(dispatch: &DispatchSummary) -> dto::Dispatch {
 }
 
 fn detail(found: EventDetail) -> dto::EventDetail {
-    let EventDetail { event, dispatches, .. } = found;
+    let EventDetail {
+        event,
+        dispatches,
+        elsewhere,
+        ..
+    } = found;
     dto::EventDetail {
         summary: dto::EventSummary {
             id: event.id.to_string(),
@@ -276,6 +282,7 @@ fn detail(found: EventDetail) -> dto::EventDetail {
             event_type: event.event_type,
             body_bytes: u64::try_from(event.body.len()).unwrap_or(u64::MAX),
             dispatches: dispatches.iter().map(|(summary, _)| dispatch(summary)).collect(),
+            elsewhere: elsewhere.map(|of| of.to_string()),
         },
         scope: event.scope,
         secret_label: event.secret_label,
@@ -372,6 +379,7 @@ mod tests {
                 dispatch("app", DispatchState::Dead),
                 dispatch("audit", DispatchState::Delivered),
             ],
+            elsewhere: None,
         };
         let dead = EventFilter {
             state: Some(DispatchState::Dead),

@@ -133,10 +133,10 @@ pub(super) fn row(event: &EventSummary) -> [String; 7] {
         .iter()
         .map(|d| format!("{} {} ({})", d.upstream, d.state, d.attempts))
         .collect();
-    let dispatches = if dispatches.is_empty() {
-        "not yet admitted".to_owned()
-    } else {
-        dispatches.join(", ")
+    let dispatches = match (dispatches.is_empty(), &event.elsewhere) {
+        (false, _) => dispatches.join(", "),
+        (true, Some(of)) => format!("elsewhere: {of}"),
+        (true, None) => "not yet admitted".to_owned(),
     };
     [
         output::printable(&event.received_at),

@@ -232,6 +232,7 @@ fn store(file: &File, limits: &Limits, problems: &mut Diagnostics) -> StoreSetti
             problems,
         ),
         unadmitted: limits.unadmitted,
+        keep_deaths: false,
     };
     if settings.digest_window > settings.window {
         problems.error(

@@ -8,6 +8,7 @@ mod data;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -19,7 +20,7 @@ use crate::measure::Histogram;
 use crate::store::append::Append;
 use crate::store::model::{
     Admission, AppendError, Claim, Death, Decision, DispatchState, Finished, LaneRecord, LaneSave, LeasedDispatch,
-    Next, Notice, Receipt, Settled, Share, ShareUse, decide,
+    Next, Notice, Receipt, Settled, Share, ShareUse, Undelivered, decide,
 };
 use crate::store::settings::{LaneSettings, StoreSettings};
 use crate::store::window::{Feed, Ready, Window};
@@ -157,6 +158,7 @@ impl Backend {
                     Row {
                         event: Arc::clone(&event),
                         key: append.key,
+                        body_mark: append.body_mark,
                         dispatches: BTreeMap::new(),
                     },
                 );
@@ -240,11 +242,15 @@ impl Backend {
             };
             if next == Next::Dead {
                 let row = data.row(lease.event.id).unwrap();
-                self.tell(Notice::Died(Death {
+                let death = Death {
                     source: row.event.source.clone(),
                     key: row.key,
                     event: row.event.id,
-                }));
+                };
+                self.tell(Notice::Died(death.clone()));
+                if self.settings.keep_deaths {
+                    data.deaths.push((death, false));
+                }
             }
         }
         drop(data);
@@ -277,6 +283,7 @@ impl Backend {
         Some(EventDetail {
             event: (*row.event).clone(),
             key: row.key,
+            elsewhere: None,
             dispatches: dispatches
                 .map(|shown| {
                     let attempts = row.dispatches[&shown.upstream].finished.clone();
@@ -380,6 +387,51 @@ impl Backend {
             unadmitted_max: u64::try_from(self.settings.unadmitted).unwrap(),
             ..Counts::default()
         }
+    }
+
+    pub(in crate::store) fn untold_deaths(&self, limit: usize) -> Vec<Death> {
+        let mut data = self.lock();
+        let mut untold: Vec<Death> = Vec::new();
+        for (death, looked_at) in &mut data.deaths {
+            if untold.contains(death) || untold.len() < limit {
+                *looked_at = true;
+                if !untold.contains(death) {
+                    untold.push(death.clone());
+                }
+            }
+        }
+        untold
+    }
+
+    pub(in crate::store) fn deaths_told(&self, told: &[Death]) {
+        let mut data = self.lock();
+        data.deaths
+            .retain(|(death, looked_at)| !(*looked_at && told.contains(death)));
+    }
+
+    pub(in crate::store) fn undelivered_keys(
+        &self,
+        older_than: Duration,
+        after: Option<EventId>,
+        limit: usize,
+    ) -> Vec<Undelivered> {
+        let before = self.clock.now().before(older_than);
+        let data = self.lock();
+        let from = after.map_or(0, |after| after.position().get() + 1);
+        let rows = data.events.range(from..).map(|(_position, row)| row);
+        rows.filter(|row| row.event.received_at < before && row.is_open())
+            .map(|row| Undelivered {
+                event: row.event.id,
+                source: row.event.source.clone(),
+                key: row.key,
+                body_mark: row.body_mark,
+                dead: row
+                    .dispatches
+                    .values()
+                    .any(|dispatch| dispatch.state == DispatchState::Dead),
+            })
+            .take(limit)
+            .collect()
     }
 
     pub(in crate::store) fn commit_times(&self) -> Arc<Histogram> {
@@ -490,6 +542,7 @@ impl Backend {
             event_type: row.event.event_type.clone(),
             received_at: row.event.received_at,
             body_bytes: u64::try_from(row.event.body.len()).unwrap(),
+            elsewhere: None,
             dispatches: row
                 .dispatches
                 .iter()

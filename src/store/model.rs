@@ -197,6 +197,21 @@ pub struct Unclaimed {
     pub received_at: Timestamp,
 }
 
+/// An event with a dispatch that is not delivered: its key must not lapse in Redis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undelivered {
+    /// The event.
+    pub event: EventId,
+    /// Its source.
+    pub source: SourceName,
+    /// Its key.
+    pub key: DedupeKey,
+    /// Mark of its body.
+    pub body_mark: BodyMark,
+    /// A dispatch of it is dead: Redis must not answer for it.
+    pub dead: bool,
+}
+
 /// One stored event as the forwarder needs it.
 #[derive(Clone, Debug)]
 pub struct StoredEvent {

@@ -53,8 +53,11 @@ pub struct EventSummary {
     pub received_at: Timestamp,
     /// Length of its body.
     pub body_bytes: u64,
-    /// Its dispatches; empty before admission.
+    /// Its dispatches; empty before admission, and for one that is dispatched elsewhere.
     pub dispatches: Vec<DispatchSummary>,
+    /// It is the copy of this event, which is durable in another replica's store: dispatched there, and here only if a
+    /// person replays it.
+    pub elsewhere: Option<EventId>,
 }
 
 /// One dispatch, without its earlier attempts.
@@ -98,6 +101,8 @@ pub struct EventDetail {
     pub key: DedupeKey,
     /// Its dispatches, each with its attempts in order; empty before admission.
     pub dispatches: Vec<(DispatchSummary, Vec<AttemptRecord>)>,
+    /// See [`EventSummary::elsewhere`].
+    pub elsewhere: Option<EventId>,
 }
 
 /// How many dispatches there are.

@@ -24,6 +24,9 @@ pub struct StoreSettings {
     pub digest_window: Duration,
     /// Bound on appended events that wait for admission.
     pub unadmitted: usize,
+    /// Deaths are kept until they were told ([`Store::untold_deaths`](crate::store::Store::untold_deaths)): where Redis
+    /// is configured.
+    pub keep_deaths: bool,
 }
 
 impl StoreSettings {
@@ -49,6 +52,7 @@ impl Default for StoreSettings {
             window: Duration::from_secs(7 * 86_400),
             digest_window: Duration::from_secs(300),
             unadmitted: 100_000,
+            keep_deaths: false,
         }
     }
 }
@@ -89,7 +93,7 @@ pub struct SqliteSettings {
     /// Bytes that must stay free on the file system; below it accepting stops, settling goes on.
     pub min_free: u64,
     /// Several replicas have a store each: what was appended is admitted only with a
-    /// [`Claim`](crate::store::model::Claim), and deaths are kept until they are told.
+    /// [`Claim`](crate::store::model::Claim).
     pub separate: bool,
 }
 

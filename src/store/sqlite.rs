@@ -9,7 +9,9 @@
 //!   *position* of a counter that is never set back, inserts, commits (one sync), and sends the receipts.
 //! - *Admission* ([admit]) follows in position order, in slices, in the same thread: the [unique key](keys) decides; new
 //!   events get their dispatch rows, duplicates lose their row. What is admitted needs no mark of its own: the largest
-//!   position in `dispatch` is it, since every admitted event has a dispatch and a duplicate's row is gone.
+//!   position in `dispatch` is it, since every admitted event has a dispatch and a duplicate's row is gone. (Copies of
+//!   events in another replica's store have a row in `elsewhere` instead.)
+//! - Where replicas have a store each, an event waits for its [claim] before it is admitted.
 //! - A dispatch whose lane is caught up is inserted as leased, with attempt 1 granted, and handed to the lane through
 //!   its [window](super::window) without being read back; others wait as pending in the store and are claimed in due order
 //!   ([lease]).
@@ -22,6 +24,7 @@
 
 mod admit;
 mod checkpoint;
+mod claim;
 mod disk;
 mod filter;
 mod inbox;
@@ -50,8 +53,10 @@ use self::schema::Files;
 use crate::id::{EventId, LeaseToken, Position, UpstreamName};
 use crate::measure::Histogram;
 use crate::store::append::Append;
+use crate::store::claims::{Claims, Desk};
 use crate::store::model::{
-    AppendError, DispatchState, Finished, LaneRecord, LaneSave, LeasedDispatch, Next, Notice, Settled, Share, ShareUse,
+    AppendError, Claim, Death, DispatchState, Finished, LaneRecord, LaneSave, LeasedDispatch, Next, Notice, Settled,
+    Share, ShareUse, Undelivered,
 };
 use crate::store::settings::{LaneSettings, SqliteSettings, StoreSettings};
 use crate::store::window::{Feed, Window};
@@ -180,6 +185,8 @@ struct LaneStatus {
 /// What the threads and handles of one store share.
 pub(super) struct Shared {
     inbox: Inbox,
+    /// Events of a separate store that wait for their claim.
+    desk: Arc<Desk>,
     /// Windows of the configured upstreams.
     windows: HashMap<UpstreamName, (u32, Arc<Window>)>,
     status: Mutex<Status>,
@@ -253,6 +260,11 @@ pub(super) struct Backend {
     files: Files,
     readers: Mutex<Vec<Reader>>,
     ended: watch::Receiver<bool>,
+    clock: Clock,
+    /// See [`SqliteSettings::separate`].
+    separate: bool,
+    /// Deaths that are being told, with their numbers.
+    telling: Mutex<HashMap<EventId, i64>>,
 }
 
 impl fmt::Debug for Backend {
@@ -274,8 +286,11 @@ impl Backend {
     ) -> Result<Self, OpenError> {
         let (ended_sender, ended) = watch::channel(false);
         let upstreams = lanes.into_iter().map(|lane| lane.upstream).collect();
-        let shared = writer::start(settings, place, upstreams, clock, notices, tuning, ended_sender)?;
+        let shared = writer::start(settings, place, upstreams, clock.clone(), notices, tuning, ended_sender)?;
         Ok(Self {
+            clock,
+            separate: place.separate,
+            telling: Mutex::default(),
             shared,
             files: Files::new(&place.path),
             readers: Mutex::new(Vec::new()),
@@ -379,6 +394,45 @@ impl Backend {
         let (reply, answer) = oneshot::channel();
         self.shared.inbox.order(Order::SaveLane { upstream, save, reply })?;
         answer.await.unwrap_or_else(|_gone| Err(self.not_carried_out()))
+    }
+
+    pub(super) fn claims(&self) -> Option<Claims> {
+        self.separate.then(|| self.shared.desk.claims()).flatten()
+    }
+
+    pub(super) fn claimed(&self, claims: Vec<(EventId, Claim)>) {
+        self.shared.inbox.claimed(claims);
+    }
+
+    pub(super) async fn untold_deaths(self: &Arc<Self>, limit: usize) -> Result<Vec<Death>, StoreError> {
+        let untold = self.read(move |reader| reader.untold_deaths(limit)).await?;
+        let mut telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+        *telling = untold.iter().map(|(death, times)| (death.event, *times)).collect();
+        Ok(untold.into_iter().map(|(death, _times)| death).collect())
+    }
+
+    pub(super) async fn deaths_told(&self, deaths: Vec<Death>) -> Result<(), StoreError> {
+        let deaths = {
+            let mut telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+            let numbered = deaths.iter().filter_map(|death| {
+                let times = telling.remove(&death.event)?;
+                Some((death.event.position().get(), times))
+            });
+            numbered.collect()
+        };
+        let (reply, answer) = oneshot::channel();
+        self.shared.inbox.order(Order::DeathsTold { deaths, reply })?;
+        answer.await.unwrap_or_else(|_gone| Err(self.not_carried_out()))
+    }
+
+    pub(super) async fn undelivered_keys(
+        self: &Arc<Self>,
+        older_than: Duration,
+        after: Option<EventId>,
+        limit: usize,
+    ) -> Result<Vec<Undelivered>, StoreError> {
+        let before = self.clock.now().before(older_than);
+        self.read(move |reader| reader.undelivered(before, after, limit)).await
     }
 
     /// Why an order's answer never came.
@@ -512,6 +566,7 @@ impl Backend {
     pub(super) async fn close(&self) {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.shared.inbox.close();
+        self.shared.desk.close();
         let mut ended = self.ended.clone();
         // An error means that the writer is gone, which is what is waited for.
         if ended.wait_for(|ended| *ended).await.is_err() {
@@ -523,6 +578,7 @@ impl Backend {
 impl Drop for Backend {
     fn drop(&mut self) {
         self.shared.inbox.close();
+        self.shared.desk.close();
     }
 }
 

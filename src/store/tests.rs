@@ -6,3 +6,4 @@ mod bench;
 mod contract;
 mod embedded;
 mod memory;
+mod separate;

@@ -71,7 +71,9 @@ fn shown(event: &EventDetail) -> String {
         out.push_str(&format!("  {}: {}\n", printable(name), printable(value)));
     }
     out.push_str("\ndispatches\n");
-    if summary.dispatches.is_empty() {
+    if let Some(of) = &summary.elsewhere {
+        out.push_str(&format!("  the copy of {}, which another replica has\n", printable(of)));
+    } else if summary.dispatches.is_empty() {
         out.push_str("  not yet admitted\n");
     }
     for dispatch in &summary.dispatches {

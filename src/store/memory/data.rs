@@ -9,7 +9,7 @@ use super::Backend;
 use crate::id::{EventId, LeaseToken, SourceName, UpstreamName};
 use crate::key::DedupeKey;
 use crate::store::AttemptRecord;
-use crate::store::model::{BodyMark, DispatchState, GiveBack, LaneRecord, LeasedDispatch, StoredEvent};
+use crate::store::model::{BodyMark, Death, DispatchState, GiveBack, LaneRecord, LeasedDispatch, StoredEvent};
 use crate::store::settings::StoreSettings;
 use crate::store::window::{Ready, Window, weight_of};
 use crate::time::Timestamp;
@@ -22,6 +22,8 @@ pub(super) struct Data {
     pub(super) events: BTreeMap<i64, Row>,
     pub(super) keys: HashMap<(SourceName, Kind, [u8; 32]), Entry>,
     pub(super) lanes: HashMap<UpstreamName, LaneRecord>,
+    /// Untold deaths, and whether somebody has looked at them.
+    pub(super) deaths: Vec<(Death, bool)>,
     /// Dispatches made and pruned.
     pub(super) tally: BTreeMap<UpstreamName, (u64, u64)>,
     pub(super) next_position: i64,
@@ -46,6 +48,7 @@ pub(super) struct Entry {
 pub(super) struct Row {
     pub(super) event: Arc<StoredEvent>,
     pub(super) key: DedupeKey,
+    pub(super) body_mark: BodyMark,
     pub(super) dispatches: BTreeMap<UpstreamName, Dispatch>,
 }
 
@@ -77,6 +80,14 @@ pub(super) struct Handle {
     /// It renews its leases.
     pub(super) renews: bool,
     pub(super) backend: Weak<Backend>,
+}
+
+impl Row {
+    /// Something of it is not finished.
+    pub(super) fn is_open(&self) -> bool {
+        let mut states = self.dispatches.values().map(|dispatch| dispatch.state);
+        states.any(|state| !matches!(state, DispatchState::Delivered | DispatchState::Discarded))
+    }
 }
 
 impl Data {
@@ -198,10 +209,7 @@ impl Data {
         let events = &self.events;
         self.keys.retain(|(_source, kind, _digest), entry| {
             let row = events.get(&entry.event.position().get());
-            let open = row.is_some_and(|row| {
-                let mut states = row.dispatches.values().map(|dispatch| dispatch.state);
-                states.any(|state| !matches!(state, DispatchState::Delivered | DispatchState::Discarded))
-            });
+            let open = row.is_some_and(Row::is_open);
             (open && *kind == Kind::Rule) || now.since(entry.event.received_at()) <= settings.window
         });
     }

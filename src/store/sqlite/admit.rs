@@ -1,7 +1,8 @@
 //! Admission: the step that decides, once and in append order, whether an event is new or a duplicate (P2).
 //!
 //! New → a dispatch for each upstream, in the same transaction. Duplicate → its row goes, and dead dispatches of the
-//! event it repeats come back to life. Nothing is forwarded before it.
+//! event it repeats come back to life. Elsewhere (only on a separate store, see claim.rs) → its row stays without
+//! dispatches, and its key does not become ours. Nothing is forwarded before it.
 
 use std::sync::Arc;
 
@@ -14,21 +15,15 @@ use super::{DispatchId, state_number, to_i64};
 use crate::id::{EventId, LeaseToken};
 use crate::key::DedupeKey;
 use crate::store::codec;
-use crate::store::model::{Admission, DispatchState, Notice};
+use crate::store::model::{Admission, Claim, Decision, DispatchState, Notice, decide};
 use crate::time::Timestamp;
 
 /// Events read back at a time when the tail does not fit in memory.
 const LOAD: usize = 256;
 
-/// What the unique key says about an event.
-enum Found {
-    New { held: bool },
-    Duplicate(Entry),
-}
-
 impl Writer {
     pub(super) fn admit(&mut self, turn: &mut Turn, quota: usize) -> rusqlite::Result<()> {
-        if quota == 0 || self.tail.count == 0 {
+        if quota == 0 || !self.may_admit() {
             return Ok(());
         }
         turn.dirty = true;
@@ -46,6 +41,9 @@ impl Writer {
     fn next_unadmitted(&mut self) -> rusqlite::Result<Option<Appended>> {
         if self.tail.events.is_empty() && self.tail.count > 0 {
             self.load_tail()?;
+        }
+        if !self.may_admit() {
+            return Ok(None);
         }
         let next = self.tail.events.pop_front();
         if let Some(appended) = &next {
@@ -94,6 +92,7 @@ impl Writer {
                 received_at,
                 weight,
                 event,
+                claim: None,
             });
             loaded += 1;
         }
@@ -110,7 +109,7 @@ impl Writer {
     fn admit_one(&mut self, turn: &mut Turn, appended: &Appended, now: Timestamp) -> rusqlite::Result<()> {
         let notice = |admission, event: EventId, body_mark| Notice::Admitted {
             appended: appended.id,
-            claim: None,
+            claim: appended.claim,
             source: appended.source_name.clone(),
             key: appended.key,
             event,
@@ -118,13 +117,10 @@ impl Writer {
             received_at: event.received_at(),
             admission,
         };
-        match self.look_up(appended)? {
-            Found::New { held } => {
-                let admission = if held { Admission::Held } else { Admission::New };
-                turn.notices.push(notice(admission, appended.id, appended.body_mark));
-                self.make_dispatches(turn, appended, held, now)
-            }
-            Found::Duplicate(entry) => {
+        let own = self.look_up(appended)?;
+        let claim = appended.claim.unwrap_or(Claim::Unheard);
+        match (decide(own.map(|entry| entry.event), appended.id, claim), own) {
+            (Decision::DuplicateHere { .. }, Some(entry)) => {
                 self.conn
                     .prepare_cached(include_str!("drop_duplicate.sql"))?
                     .execute([appended.id.position().get()])?;
@@ -139,24 +135,40 @@ impl Writer {
                 turn.notices.push(notice(admission, entry.event, entry.body_mark));
                 Ok(())
             }
+            (Decision::Elsewhere { of, dead }, _) => {
+                self.conn
+                    .prepare_cached(include_str!("keep_elsewhere.sql"))?
+                    .execute(params![
+                        appended.id.position().get(),
+                        of.as_bytes(),
+                        dead,
+                        now.as_millis()
+                    ])?;
+                turn.notices
+                    .push(notice(Admission::Elsewhere { of, dead }, of, appended.body_mark));
+                Ok(())
+            }
+            (Decision::New | Decision::DuplicateHere { .. }, _) => {
+                let held = self.take_keys(appended)?;
+                let admission = if held { Admission::Held } else { Admission::New };
+                turn.notices.push(notice(admission, appended.id, appended.body_mark));
+                self.make_dispatches(turn, appended, held, now)
+            }
         }
     }
 
-    /// Asks the unique key, and takes it when it is free.
-    fn look_up(&mut self, appended: &Appended) -> rusqlite::Result<Found> {
+    /// What this store's unique key says. Digest keys live for `digest_window`, judged by the distance of the
+    /// received-at times.
+    fn look_up(&mut self, appended: &Appended) -> rusqlite::Result<Option<Entry>> {
         let kind = Kind::from(appended.key.kind());
         let key = Key::new(appended.source, kind, appended.key.digest());
         let conn = &self.conn;
         let found = self.keys.find(&key, |page| read_key_page(conn, page))?;
-        let near = |entry: &Entry| {
-            let apart = distance(entry.event.received_at(), appended.received_at);
-            apart <= self.settings.digest_window
-        };
-        match found {
-            // Digest keys live for digest_window, judged by the distance of the received-at times.
-            Some(entry) if kind != Kind::Digest || near(&entry) => return Ok(Found::Duplicate(entry)),
-            Some(_) | None => {}
-        }
+        Ok(found.filter(|entry| kind != Kind::Digest || self.is_near(entry, appended)))
+    }
+
+    /// Takes the unique key, which was found free. Says whether the event's content was seen under another id.
+    fn take_keys(&mut self, appended: &Appended) -> rusqlite::Result<bool> {
         let entry = Entry {
             event: appended.id,
             body_mark: appended.body_mark,
@@ -164,14 +176,20 @@ impl Writer {
         let mut held = false;
         if let Some(content) = &appended.content {
             let content = Key::new(appended.source, Kind::Content, content);
+            let conn = &self.conn;
             let seen = self.keys.find(&content, |page| read_key_page(conn, page))?;
-            held = seen.as_ref().is_some_and(near);
+            held = seen.is_some_and(|seen| self.is_near(&seen, appended));
             if !held {
                 self.keys.insert(content, entry, appended.received_at);
             }
         }
+        let key = Key::new(appended.source, Kind::from(appended.key.kind()), appended.key.digest());
         self.keys.insert(key, entry, appended.received_at);
-        Ok(Found::New { held })
+        Ok(held)
+    }
+
+    fn is_near(&self, entry: &Entry, appended: &Appended) -> bool {
+        distance(entry.event.received_at(), appended.received_at) <= self.settings.digest_window
     }
 
     fn make_dispatches(

@@ -13,12 +13,14 @@ use tokio::sync::oneshot;
 use super::DispatchId;
 use crate::id::{EventId, LeaseToken, UpstreamName};
 use crate::store::append::Append;
-use crate::store::model::{AppendError, LaneRecord, LaneSave, Next, Outcome, Settled};
+use crate::store::model::{AppendError, Claim, LaneRecord, LaneSave, Next, Outcome, Settled};
 use crate::store::{Discarded, Replayed, StoreError};
 use crate::time::Timestamp;
 
 /// Appends that may wait.
 const APPENDS_MAX: usize = 16_384;
+/// The same while the writer takes none.
+const APPENDS_STALLED_MAX: usize = 1_024;
 /// Bytes of heads and bodies that may wait.
 const APPEND_BYTES_MAX: usize = 64 << 20;
 /// Orders of people and lanes that may wait.
@@ -64,6 +66,11 @@ pub(super) enum Order {
         save: LaneSave,
         reply: oneshot::Sender<Result<LaneRecord, StoreError>>,
     },
+    /// Position and number of each death.
+    DeathsTold {
+        deaths: Vec<(i64, i64)>,
+        reply: oneshot::Sender<Result<(), StoreError>>,
+    },
 }
 
 /// All that waited, taken at once.
@@ -73,6 +80,7 @@ pub(super) struct Work {
     pub(super) settles: Vec<Settle>,
     pub(super) give_backs: Vec<LeaseRef>,
     pub(super) orders: VecDeque<Order>,
+    pub(super) claims: Vec<(EventId, Claim)>,
     pub(super) closing: bool,
 }
 
@@ -102,6 +110,8 @@ struct Waiting {
     woken: bool,
     /// Something changed outside that the writer has not looked at yet.
     nudged: bool,
+    /// The writer leaves appends here, since it has no room for them.
+    stalled: bool,
 }
 
 /// See the module.
@@ -120,6 +130,7 @@ impl Inbox {
                 writer: Writer::Awake,
                 woken: false,
                 nudged: false,
+                stalled: false,
             }),
             wake: Condvar::new(),
         }
@@ -132,12 +143,17 @@ impl Inbox {
             return Err(AppendError::Closing);
         }
         let bytes = waiting.append_bytes.saturating_add(append.bytes());
-        if waiting.work.appends.len() >= APPENDS_MAX || bytes > APPEND_BYTES_MAX {
+        let most = if waiting.stalled {
+            APPENDS_STALLED_MAX
+        } else {
+            APPENDS_MAX
+        };
+        if waiting.work.appends.len() >= most || bytes > APPEND_BYTES_MAX {
             return Err(AppendError::Overloaded);
         }
         waiting.append_bytes = bytes;
         waiting.work.appends.push(append);
-        let sleeping = waiting.writer != Writer::Awake;
+        let sleeping = waiting.writer != Writer::Awake && !waiting.stalled;
         self.notify(waiting, sleeping);
         Ok(())
     }
@@ -177,6 +193,17 @@ impl Inbox {
         Ok(())
     }
 
+    /// Hands over what Redis said. There are never more than events laid out, which the tail bounds.
+    pub(super) fn claimed(&self, claims: Vec<(EventId, Claim)>) {
+        let mut waiting = self.lock();
+        if waiting.work.closing {
+            return;
+        }
+        waiting.work.claims.extend(claims);
+        let sleeping = waiting.writer != Writer::Awake;
+        self.notify(waiting, sleeping);
+    }
+
     /// Tells the writer to look at its windows, or at anything else that changed outside.
     pub(super) fn nudge(&self) {
         let mut waiting = self.lock();
@@ -192,9 +219,11 @@ impl Inbox {
         self.notify(waiting, true);
     }
 
-    /// Takes all that waits; sleeps as `patience` allows while nothing does.
-    pub(super) fn take(&self, patience: Patience) -> Work {
+    /// Takes all that waits, but appends only if the writer is not `stalled`; sleeps as `patience` allows while nothing
+    /// does.
+    pub(super) fn take(&self, patience: Patience, stalled: bool) -> Work {
         let mut waiting = self.lock();
+        waiting.stalled = stalled;
         let sleep = match patience {
             Patience::None => None,
             Patience::Linger(linger) if waiting.work.settles.len() < SETTLES_MANY => Some((Writer::Lingering, linger)),
@@ -203,8 +232,9 @@ impl Inbox {
             Patience::Idle(_) => None,
         };
         if let Some((writer, time)) = sleep
-            && waiting.work.appends.is_empty()
+            && (waiting.work.appends.is_empty() || stalled)
             && waiting.work.orders.is_empty()
+            && waiting.work.claims.is_empty()
             && !waiting.work.closing
         {
             waiting.writer = writer;
@@ -215,11 +245,15 @@ impl Inbox {
                 .map_or_else(|poisoned| poisoned.into_inner().0, |(waiting, _timed_out)| waiting);
             waiting.writer = Writer::Awake;
         }
-        waiting.append_bytes = 0;
         waiting.nudged = false;
         let closing = waiting.work.closing;
-        let work = std::mem::take(&mut waiting.work);
+        let mut work = std::mem::take(&mut waiting.work);
         waiting.work.closing = closing;
+        if stalled {
+            waiting.work.appends = std::mem::take(&mut work.appends);
+        } else {
+            waiting.append_bytes = 0;
+        }
         work
     }
 
@@ -240,7 +274,8 @@ impl Inbox {
 
 impl Waiting {
     fn is_empty(&self) -> bool {
-        self.work.appends.is_empty()
+        (self.work.appends.is_empty() || self.stalled)
+            && self.work.claims.is_empty()
             && self.work.settles.is_empty()
             && self.work.give_backs.is_empty()
             && self.work.orders.is_empty()

@@ -115,8 +115,17 @@ impl Writer {
                     }
                 }
                 Next::Dead => {
+                    // The key of a copy that a person replayed is not ours to speak about.
+                    if self.has_elsewhere && elsewhere(&self.conn, id.position())?.is_some() {
+                        continue;
+                    }
                     if let Some(notice) = died(&self.conn, id, |source| self.source_names.get(&source).cloned())? {
                         turn.notices.push(notice);
+                    }
+                    if self.settings.keep_deaths {
+                        self.conn
+                            .prepare_cached(include_str!("keep_death.sql"))?
+                            .execute([id.position()])?;
                     }
                 }
             }
@@ -334,6 +343,13 @@ impl Writer {
             }
         }
     }
+}
+
+/// The event that this one is a copy of, if it is one.
+pub(super) fn elsewhere(conn: &rusqlite::Connection, position: i64) -> rusqlite::Result<Option<EventId>> {
+    conn.prepare_cached(include_str!("elsewhere.sql"))?
+        .query_row([position], |row| Ok(EventId::from_bytes(row.get(0)?)))
+        .optional()
 }
 
 /// The notice of a dispatch that died.

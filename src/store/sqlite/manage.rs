@@ -8,6 +8,7 @@ use super::inbox::Order;
 use super::writer::{Move, Reply, Turn, Writer};
 use super::{DispatchId, state_number};
 use crate::id::{EventId, UpstreamName};
+use crate::store::codec;
 use crate::store::model::{DispatchState, LaneRecord, LaneSave};
 use crate::store::{Discarded, Replayed, StoreError};
 
@@ -30,6 +31,14 @@ impl Writer {
             Order::SaveLane { upstream, save, reply } => {
                 let saved = self.save_lane(turn, upstream, save)?;
                 answer(reply, move |committed| committed.and(saved))
+            }
+            Order::DeathsTold { deaths, reply } => {
+                turn.dirty = true;
+                let mut told = self.conn.prepare_cached(include_str!("death_told.sql"))?;
+                for (position, times) in deaths {
+                    told.execute([position, times])?;
+                }
+                answer(reply, |committed| committed)
             }
         })
     }
@@ -92,12 +101,12 @@ impl Writer {
         let position = event.position().get();
         let (mut pending, mut busy) = (Vec::new(), Vec::new());
         let held = dispatch_states(&self.conn, position)?;
-        let slots = wanted.unwrap_or_else(|| {
-            let numbers = held.iter().map(|(id, _state, _token)| id.upstream());
-            numbers
-                .filter_map(|number| self.lane_of.get(&number).copied())
-                .collect()
-        });
+        let slots = match wanted {
+            Some(slots) => slots,
+            // A copy of an event that is elsewhere has none yet: to where it would have gone.
+            None if held.is_empty() => self.slots(self.upstreams_of(position)?),
+            None => self.slots(held.iter().map(|(id, _state, _token)| id.upstream()).collect()),
+        };
         for slot in slots {
             let Some(lane) = self.lanes.get(slot) else { continue };
             let name = lane.name.clone();
@@ -119,6 +128,22 @@ impl Writer {
             upstreams: pending,
             busy,
         }))
+    }
+
+    fn slots(&self, upstreams: Vec<u32>) -> Vec<usize> {
+        let numbers = upstreams.into_iter();
+        numbers
+            .filter_map(|number| self.lane_of.get(&number).copied())
+            .collect()
+    }
+
+    /// The upstreams that the event was appended for.
+    fn upstreams_of(&self, position: i64) -> rusqlite::Result<Vec<u32>> {
+        let upstreams: Vec<u8> = self
+            .conn
+            .prepare_cached(include_str!("event_upstreams.sql"))?
+            .query_row([position], |row| row.get(0))?;
+        Ok(codec::decode_upstreams(&upstreams).collect())
     }
 
     /// A dispatch to an upstream that the event had none for.

@@ -1,1 +1,3 @@
-SELECT position, id, source, received_at, delivery_id, event_type, length(body) FROM event WHERE position = ?1
+SELECT event.position, id, source, received_at, delivery_id, event_type, length(body), of
+FROM event LEFT JOIN elsewhere ON elsewhere.position = event.position
+WHERE event.position = ?1

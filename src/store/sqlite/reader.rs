@@ -9,12 +9,12 @@ use bytes::Bytes;
 use http::StatusCode;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::lease::{RawEvent, key_kind};
+use super::lease::{RawEvent, elsewhere, key_kind};
 use super::schema::{self, Files};
 use super::{DispatchId, Shared, state_from, to_i64};
 use crate::id::{EventId, SourceName, UpstreamName};
 use crate::key::DedupeKey;
-use crate::store::model::{DispatchState, Outcome};
+use crate::store::model::{Death, DispatchState, Outcome, Undelivered};
 use crate::store::{AttemptRecord, Counts, DispatchSummary, EventDetail, EventFilter, EventPage, EventSummary};
 use crate::time::Timestamp;
 
@@ -24,6 +24,11 @@ const PAGE_MAX: usize = 500;
 const SCAN_MAX: usize = 4_000;
 /// Rows read at once.
 const SCAN_STEP: usize = 250;
+/// The same on a walk that nobody waits for.
+const WALK_STEP: usize = 1_000;
+/// How much earlier an event may have been received than one before it: longer than any body takes to arrive, and a
+/// clock to be set.
+const WALK_SLACK: Duration = Duration::from_secs(3_600);
 
 /// A connection for queries.
 #[derive(Debug)]
@@ -175,6 +180,7 @@ impl Reader {
             received_at,
             body_bytes: row.body_bytes,
             dispatches,
+            elsewhere: row.elsewhere.map(EventId::from_bytes),
         }))
     }
 
@@ -222,7 +228,12 @@ impl Reader {
             attempts.extend(summary.last.clone());
             dispatches.push((summary, attempts));
         }
-        Ok(Some(EventDetail { event, key, dispatches }))
+        Ok(Some(EventDetail {
+            event,
+            key,
+            dispatches,
+            elsewhere: elsewhere(&self.conn, number)?,
+        }))
     }
 
     fn dispatches(&self, number: i64) -> rusqlite::Result<Vec<(DispatchId, DispatchSummary)>> {
@@ -302,6 +313,101 @@ impl Reader {
         Ok(counts)
     }
 
+    /// The oldest untold deaths, each with its position and its number.
+    pub(super) fn untold_deaths(&mut self, limit: usize) -> rusqlite::Result<Vec<(Death, i64)>> {
+        let rows: Vec<([u8; 16], u32, DedupeKey, i64)> = self
+            .conn
+            .prepare_cached(include_str!("untold_deaths.sql"))?
+            .query_map([to_i64(limit)], |row| {
+                let key = DedupeKey::from_parts(row.get(3)?, key_kind(row.get(2)?));
+                Ok((row.get(0)?, row.get(1)?, key, row.get(4)?))
+            })?
+            .collect::<Result<_, _>>()?;
+        rows.into_iter()
+            .map(|(event, source, key, times)| {
+                let death = Death {
+                    source: self.source(source)?,
+                    key,
+                    event: EventId::from_bytes(event),
+                };
+                Ok((death, times))
+            })
+            .collect()
+    }
+
+    /// Walks the dispatches by id, which is the order of arrival, and stops where events are too young. What is
+    /// delivered and not yet pruned is passed over: an index on what is not would be paid for by each dispatch.
+    pub(super) fn undelivered(
+        &mut self,
+        before: Timestamp,
+        after: Option<EventId>,
+        limit: usize,
+    ) -> rusqlite::Result<Vec<Undelivered>> {
+        let mut from = after.map_or(0, |after| DispatchId::first(after.position().get() + 1).0);
+        let mut found: Vec<Undelivered> = Vec::new();
+        loop {
+            let rows: Vec<(DispatchId, Option<DispatchState>)> = self
+                .conn
+                .prepare_cached(include_str!("prunable.sql"))?
+                .query_map(params![from, to_i64(WALK_STEP)], |row| {
+                    Ok((DispatchId(row.get(0)?), state_from(row.get(1)?)))
+                })?
+                .collect::<Result<_, _>>()?;
+            let Some((last, _state)) = rows.last().copied() else {
+                return Ok(found);
+            };
+            from = last.0 + 1;
+            for (id, state) in rows {
+                let open = !matches!(state, Some(DispatchState::Delivered | DispatchState::Discarded));
+                if open && let Some(undelivered) = self.undelivered_event(id.position(), before)? {
+                    let dead = state == Some(DispatchState::Dead);
+                    let full = found.len() >= limit;
+                    match found.last_mut().filter(|last| last.event == undelivered.event) {
+                        Some(same) => same.dead |= dead,
+                        None if full => return Ok(found),
+                        None => found.push(Undelivered { dead, ..undelivered }),
+                    }
+                }
+            }
+            let reached: Option<[u8; 16]> = self
+                .conn
+                .prepare_cached(include_str!("event_key.sql"))?
+                .query_row([last.position()], |row| row.get(0))
+                .optional()?;
+            // Events are appended about in the order in which they were received.
+            let young = before.after(WALK_SLACK);
+            if reached.is_some_and(|id| EventId::from_bytes(id).received_at() > young) {
+                return Ok(found);
+            }
+        }
+    }
+
+    fn undelivered_event(&mut self, position: i64, before: Timestamp) -> rusqlite::Result<Option<Undelivered>> {
+        let found = self
+            .conn
+            .prepare_cached(include_str!("undelivered_event.sql"))?
+            .query_row([position], |row| {
+                let key = DedupeKey::from_parts(row.get(3)?, key_kind(row.get(2)?));
+                Ok((
+                    EventId::from_bytes(row.get(0)?),
+                    row.get::<_, u32>(1)?,
+                    key,
+                    row.get(4)?,
+                ))
+            })
+            .optional()?;
+        let Some((event, source, key, body_mark)) = found.filter(|(event, ..)| event.received_at() < before) else {
+            return Ok(None);
+        };
+        Ok(Some(Undelivered {
+            event,
+            source: self.source(source)?,
+            key,
+            body_mark,
+            dead: false,
+        }))
+    }
+
     fn source(&mut self, id: u32) -> rusqlite::Result<SourceName> {
         if let Some(name) = self.sources.get(&id) {
             return Ok(name.clone());
@@ -324,6 +430,7 @@ struct Found {
     delivery_id: Option<String>,
     event_type: Option<String>,
     body_bytes: u64,
+    elsewhere: Option<[u8; 16]>,
 }
 
 fn found(row: &Row<'_>) -> rusqlite::Result<(i64, Found)> {
@@ -336,6 +443,7 @@ fn found(row: &Row<'_>) -> rusqlite::Result<(i64, Found)> {
             delivery_id: row.get(4)?,
             event_type: row.get(5)?,
             body_bytes: row.get(6)?,
+            elsewhere: row.get(7)?,
         },
     ))
 }

@@ -27,6 +27,8 @@ pub(super) struct Recovered {
     pub(super) admitted_end: i64,
     pub(super) unadmitted: usize,
     pub(super) tally_position: i64,
+    /// There are copies of events that are elsewhere.
+    pub(super) has_elsewhere: bool,
     /// Received-at of the newest event.
     pub(super) newest: Option<Timestamp>,
 }
@@ -49,7 +51,10 @@ pub(super) fn recover(
             lane.next_due = Some(Timestamp::from_millis(i64::MIN));
         }
     }
-    let admitted_end = one(conn, "SELECT max(id) FROM dispatch")?.map_or(0, |id| DispatchId(id).position() + 1);
+    // Every admitted event has a dispatch or is elsewhere, and a duplicate's row is gone.
+    let dispatched = one(conn, "SELECT max(id) FROM dispatch")?.map(|id| DispatchId(id).position());
+    let elsewhere = one(conn, "SELECT max(position) FROM elsewhere")?;
+    let admitted_end = dispatched.max(elsewhere).map_or(0, |newest| newest + 1);
     let newest_position = one(conn, "SELECT max(position) FROM event")?;
     let reserved_end = one(conn, "SELECT reserved_end FROM meta WHERE id = 1")?
         .ok_or_else(|| OpenError::Damaged("its meta row is missing".to_owned()))?;
@@ -77,6 +82,7 @@ pub(super) fn recover(
         admitted_end,
         unadmitted: usize::try_from(unadmitted).unwrap_or(usize::MAX),
         tally_position,
+        has_elsewhere: elsewhere.is_some(),
         newest: newest.map(Timestamp::from_millis),
     })
 }

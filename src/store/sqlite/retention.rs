@@ -72,6 +72,9 @@ pub(super) struct Retention {
     /// The next dispatch id to look at, while a pass is under way.
     cursor: Option<i64>,
     cursor_before: Option<i64>,
+    /// The next position to look at among the copies of events that are elsewhere.
+    elsewhere: Option<i64>,
+    elsewhere_before: Option<i64>,
     next_pass: Monotonic,
     dropping: Option<Dropping>,
     dropping_before: Option<Dropping>,
@@ -87,11 +90,12 @@ struct Dropping {
 
 impl Retention {
     pub(super) fn is_pruning(&self) -> bool {
-        self.cursor.is_some() || self.dropping.is_some()
+        self.cursor.is_some() || self.elsewhere.is_some() || self.dropping.is_some()
     }
 
     pub(super) fn rolled_back(&mut self) {
         self.cursor = self.cursor_before;
+        self.elsewhere = self.elsewhere_before;
         self.dropping = self.dropping_before;
     }
 }
@@ -119,6 +123,7 @@ impl Writer {
     /// Removes a slice of what is old; `batch` appends share this turn.
     pub(super) fn prune_step(&mut self, turn: &mut Turn, batch: usize) -> rusqlite::Result<()> {
         self.retention.cursor_before = self.retention.cursor;
+        self.retention.elsewhere_before = self.retention.elsewhere;
         self.retention.dropping_before = self.retention.dropping;
         if !self.shared.clock_trusted.load(Ordering::Relaxed) {
             return Ok(());
@@ -128,6 +133,7 @@ impl Writer {
             let pause = (self.settings.retention / 20).clamp(Duration::from_secs(1), Duration::from_secs(60));
             self.retention.next_pass = monotonic.after(pause);
             self.retention.cursor = Some(0);
+            self.retention.elsewhere = self.has_elsewhere.then_some(0);
         }
         if let Some(cursor) = self.retention.cursor {
             // A little more than arrives, so that under a constant load what is old goes as fast as what is new comes.
@@ -137,6 +143,8 @@ impl Writer {
                 (batch + batch / 2 + 8).min(SLICE)
             };
             self.retention.cursor = self.prune(turn, cursor, slice)?;
+        } else if let Some(cursor) = self.retention.elsewhere {
+            self.retention.elsewhere = self.prune_elsewhere(turn, cursor)?;
         }
         self.drop_partition_step(turn, batch > 0)
     }
@@ -198,6 +206,34 @@ impl Writer {
         Ok(next)
     }
 
+    /// Removes copies of events that are elsewhere, like delivered ones after `retention`. Returns where to go on.
+    fn prune_elsewhere(&self, turn: &mut Turn, cursor: i64) -> rusqlite::Result<Option<i64>> {
+        let now = self.clock.now();
+        let rows: Vec<(i64, i64, bool)> = self
+            .conn
+            .prepare_cached(include_str!("prunable_elsewhere.sql"))?
+            .query_map(params![cursor, to_i64(SLICE)], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            })?
+            .collect::<Result<_, _>>()?;
+        let more = rows.len() == SLICE;
+        let mut next = None;
+        for (position, admitted_at, has_dispatches) in rows {
+            if now.since(Timestamp::from_millis(admitted_at)) < self.settings.retention {
+                return Ok(None);
+            }
+            next = Some(position + 1).filter(|_next| more);
+            if !has_dispatches {
+                turn.dirty = true;
+                // Its key is not ours, so there is none to keep.
+                for sql in [include_str!("prune_events.sql"), include_str!("prune_elsewhere.sql")] {
+                    self.conn.prepare_cached(sql)?.execute([position, position + 1])?;
+                }
+            }
+        }
+        Ok(next)
+    }
+
     /// An event with more dispatches than a slice holds is left alone: upstreams are few.
     #[expect(clippy::unnecessary_wraps, reason = "has the shape of its caller's answer")]
     fn skip_wide_event(&self, position: i64) -> rusqlite::Result<Option<i64>> {
@@ -241,6 +277,12 @@ impl Writer {
         self.conn
             .prepare_cached(include_str!("prune_events.sql"))?
             .execute(params![run.first, run.end])?;
+        if self.has_elsewhere {
+            // Copies between them are older than the last of them.
+            self.conn
+                .prepare_cached(include_str!("prune_elsewhere.sql"))?
+                .execute(params![run.first, run.end])?;
+        }
         Ok(())
     }
 

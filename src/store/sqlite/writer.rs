@@ -26,8 +26,11 @@ use super::{LaneStatus, Shared, States, Status, Tuning, describe, position, reco
 use crate::id::{EventId, SourceName, UpstreamName};
 use crate::key::DedupeKey;
 use crate::store::append::Append;
+use crate::store::claims::Desk;
 use crate::store::codec;
-use crate::store::model::{AppendError, BodyMark, DispatchState, LaneRecord, Notice, Receipt, Settled, StoredEvent};
+use crate::store::model::{
+    AppendError, BodyMark, Claim, DispatchState, LaneRecord, Notice, Receipt, Settled, StoredEvent,
+};
 use crate::store::settings::{SqliteSettings, StoreSettings};
 use crate::store::window::{Ready, Room, WINDOW_MAX, Window};
 use crate::store::{OpenError, StoreError};
@@ -73,6 +76,8 @@ pub(super) struct Appended {
     pub(super) weight: usize,
     /// The event itself, to be handed to a lane at once; `None` where it could not be read.
     pub(super) event: Option<Arc<StoredEvent>>,
+    /// What Redis said, on a separate store.
+    pub(super) claim: Option<Claim>,
 }
 
 /// Appended events in position order: the first ones in memory, the rest in the store.
@@ -171,6 +176,12 @@ pub(super) struct Writer {
     orders: VecDeque<Order>,
     pub(super) tail: Tail,
     pub(super) keys: Keys,
+    /// Nothing is admitted without a claim.
+    pub(super) separate: bool,
+    /// Positions below were laid out for their claim.
+    pub(super) laid_out_end: i64,
+    /// There are or may be copies of events that are elsewhere.
+    pub(super) has_elsewhere: bool,
     pub(super) next_position: i64,
     reserved_end: i64,
     tally_position: i64,
@@ -213,6 +224,7 @@ pub(super) fn start(
         .collect();
     let shared = Arc::new(Shared {
         inbox: Inbox::new(),
+        desk: Arc::new(Desk::default()),
         windows,
         status: Mutex::new(Status {
             unadmitted_max: u64::try_from(settings.unadmitted).unwrap_or(u64::MAX),
@@ -263,6 +275,9 @@ pub(super) fn start(
             loaded_end: recovered.admitted_end,
         },
         keys: recovered.keys,
+        separate: place.separate,
+        laid_out_end: 0,
+        has_elsewhere: place.separate || recovered.has_elsewhere,
         next_position: recovered.next_position,
         reserved_end: recovered.next_position,
         tally_position: recovered.tally_position,
@@ -313,8 +328,9 @@ struct EndGuard {
 impl Drop for EndGuard {
     fn drop(&mut self) {
         self.shared.inbox.close();
+        self.shared.desk.close();
         // Dropping what still waits answers it: the receivers see that the senders are gone.
-        drop(self.shared.inbox.take(Patience::None));
+        drop(self.shared.inbox.take(Patience::None, false));
         for (_number, window) in self.shared.windows.values() {
             window.close().into_iter().for_each(|ready| ready.dispatch.forget());
         }
@@ -328,8 +344,15 @@ impl Drop for EndGuard {
 impl Writer {
     fn run(&mut self) {
         loop {
-            let work = self.shared.inbox.take(self.patience());
+            let stalled = self.is_stalled() && !self.closing;
+            let work = self.shared.inbox.take(self.patience(), stalled);
             self.accept(work);
+            if self.closing && self.is_stalled() {
+                // No claim comes any more.
+                for append in self.appends.drain(..) {
+                    let _hung_up = append.receipt.send(Err(AppendError::Closing));
+                }
+            }
             if self.closing && self.is_idle() {
                 break;
             }
@@ -348,6 +371,7 @@ impl Writer {
         self.settles.extend(work.settles);
         self.give_backs.extend(work.give_backs);
         self.orders.extend(work.orders);
+        self.note_claims(work.claims);
         self.closing |= work.closing;
     }
 
@@ -361,13 +385,13 @@ impl Writer {
             || (!self.appends.is_empty() && room_for_appends)
             || !self.orders.is_empty()
             || self.settles.len() > SETTLES_MAX / 8
-            || (self.tail.count > ADMIT_MAX / 16 && !self.admission_waits)
+            || (self.tail.count > ADMIT_MAX / 16 && self.may_admit() && !self.admission_waits)
         {
             return Patience::None;
         }
         if !self.settles.is_empty()
             || !self.give_backs.is_empty()
-            || self.tail.count > 0
+            || self.may_admit()
             || self.claim_is_due()
             || self.keys.frozen.as_ref().is_some_and(|frozen| frozen.sealed.is_some())
             || self.retention.is_pruning()
@@ -436,7 +460,7 @@ impl Writer {
         self.take_back(turn)?;
         let batch = self.append_batch();
         let quota = self.admission_quota(batch, &turn.rooms);
-        self.admission_waits = quota == 0;
+        self.admission_waits = quota == 0 && self.may_admit();
         self.admit(turn, quota)?;
         self.write_appends(turn, batch)?;
         self.claim(turn, batch > 0)?;
@@ -472,7 +496,7 @@ impl Writer {
     /// How many events may be admitted in a turn that appends `batch`: proportional control on the tail. At a half of
     /// its bound admission is as fast as appending, so the tail settles there under an endless burst.
     fn admission_quota(&mut self, batch: usize, rooms: &[Room]) -> usize {
-        if self.tail.count == 0 {
+        if !self.may_admit() {
             return 0;
         }
         let quota = if batch == 0 {
@@ -575,6 +599,7 @@ impl Writer {
                 received_at: event.received_at,
                 weight,
                 event: Some(event),
+                claim: None,
             });
         }
         turn.dirty = true;
@@ -693,6 +718,7 @@ impl Writer {
             }
         }
         self.extend_tail(turn.appended);
+        self.lay_out();
         // Admitted events are counted as waiting until their notices are out.
         self.publish_status(turn.notices.len());
         for (receipt, id) in turn.receipts {
@@ -863,7 +889,7 @@ impl Writer {
                 }
             }
         }
-        let work = self.shared.inbox.take(Patience::None);
+        let work = self.shared.inbox.take(Patience::None, false);
         self.accept(work);
         let mut turn = Turn::default();
         let closed = self.close_transaction(&mut turn, &unused);

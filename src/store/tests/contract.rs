@@ -9,6 +9,7 @@ pub(super) mod forget;
 pub(super) mod forward;
 pub(super) mod history;
 pub(super) mod manage;
+pub(super) mod redis;
 pub(super) mod shared;
 
 /// All tests of the contract for one [`Bench`](super::bench::Bench).
@@ -37,6 +38,10 @@ macro_rules! contract {
             manage::lists_are_filtered_and_paged_newest_first,
             manage::a_lane_is_remembered,
             manage::a_lane_s_stopped_time_is_saved_without_an_order_and_never_goes_back,
+            redis::a_death_is_kept_until_it_was_told,
+            redis::a_second_death_is_told_again_also_when_it_comes_during_the_telling,
+            redis::without_redis_no_death_is_kept,
+            redis::keys_of_what_is_not_delivered_are_listed_once_they_are_old,
         }
     };
 }

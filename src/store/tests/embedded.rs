@@ -1,14 +1,15 @@
 //! The embedded store: its bench, and what is its own (files, the lock, partitions).
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::bench::{Bench, Setup, all_admitted, app, append, deliver, reach};
+use super::bench::{Bench, Setup, all_admitted, app, append, deliver, reach, states};
 use super::contract::{self, contract};
-use crate::store::model::AppendError;
+use crate::store::model::{Admission, AppendError, DispatchState};
 use crate::store::settings::{Place, SqliteSettings, StoreSettings};
 use crate::store::{EventFilter, OpenError, Store, sqlite};
 use crate::time::{Clock, Timestamp};
@@ -18,10 +19,10 @@ const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 /// A store in a temporary directory.
 pub(super) struct Sqlite {
     directory: TempDir,
-    setup: Setup,
-    place: SqliteSettings,
+    pub(super) setup: Setup,
+    pub(super) place: SqliteSettings,
     clock: Clock,
-    tuning: sqlite::Tuning,
+    pub(super) tuning: sqlite::Tuning,
 }
 
 impl Bench for Sqlite {
@@ -106,7 +107,11 @@ impl Bench for Sqlite {
             ),
             (
                 "an admitted event without a dispatch",
-                "SELECT count(*) FROM event WHERE position <= (SELECT max(id) >> 14 FROM dispatch) AND position NOT IN (SELECT id >> 14 FROM dispatch)",
+                "SELECT count(*) FROM event WHERE position <= (SELECT max(id) >> 14 FROM dispatch) AND position NOT IN (SELECT id >> 14 FROM dispatch) AND position NOT IN (SELECT position FROM elsewhere)",
+            ),
+            (
+                "a copy without its event",
+                "SELECT count(*) FROM elsewhere WHERE position NOT IN (SELECT position FROM event)",
             ),
             (
                 "a position beyond the reserved ones",
@@ -145,7 +150,7 @@ impl Sqlite {
         )
     }
 
-    fn database(&self) -> rusqlite::Connection {
+    pub(super) fn database(&self) -> rusqlite::Connection {
         let path = self.place.path.join("hooksluice.db");
         rusqlite::Connection::open_with_flags(path, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap()
     }
@@ -312,11 +317,51 @@ async fn a_newer_schema_is_refused_untouched() {
         bench.try_open(),
         Err(OpenError::Newer {
             found: 99,
-            known: 1,
+            known: 2,
             ..
         })
     ));
     assert_eq!(std::fs::read(&path).unwrap(), bytes);
+}
+
+#[tokio::test]
+async fn a_store_of_schema_1_opens_with_its_keys_and_events() {
+    let bench = Sqlite::new().await;
+    std::fs::create_dir(&bench.place.path).unwrap();
+    let path = bench.place.path.join("hooksluice.db");
+    let conn = rusqlite::Connection::open(&path).unwrap();
+    conn.execute_batch("PRAGMA page_size = 8192; PRAGMA application_id = 1752394851; PRAGMA user_version = 1;")
+        .unwrap();
+    conn.execute_batch(include_str!("../sqlite/schema_1.sql")).unwrap();
+    conn.execute_batch(include_str!("schema_1_rows.sql")).unwrap();
+    drop(conn);
+    let store = bench.open().await;
+    let mut wanted = HashMap::from([(DispatchState::Delivered, 1), (DispatchState::Dead, 1)]);
+    wanted.insert(DispatchState::Leased, 1);
+    reach(wanted, || states(&store, "app")).await;
+    for id in ["delivered", "dead", "pending"] {
+        append(&store, &bench.delivery(id)).await;
+    }
+    all_admitted(&store).await;
+    assert!(matches!(
+        bench.admissions()[..],
+        [
+            Admission::Duplicate { conflict: false, .. },
+            Admission::Revived { .. },
+            Admission::Duplicate { conflict: false, .. }
+        ]
+    ));
+    let mut feed = store.feed(&app()).unwrap();
+    for _ in 0..2 {
+        deliver(&store, &mut feed).await;
+    }
+    store.close().await;
+    bench.check().await;
+    let version: i32 = bench
+        .database()
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .unwrap();
+    assert_eq!(version, 2);
 }
 
 #[tokio::test]

@@ -1,0 +1,1 @@
+DELETE FROM death WHERE position = ?1 AND times = ?2

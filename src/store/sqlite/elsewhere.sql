@@ -1,0 +1,1 @@
+SELECT of FROM elsewhere WHERE position = ?1

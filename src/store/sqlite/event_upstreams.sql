@@ -1,0 +1,1 @@
+SELECT upstreams FROM event WHERE position = ?1

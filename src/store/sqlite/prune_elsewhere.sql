@@ -1,0 +1,1 @@
+DELETE FROM elsewhere WHERE position >= ?1 AND position < ?2
