@@ -4,6 +4,7 @@ use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
@@ -13,14 +14,20 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::until;
 
-/// A port that nobody listens at, nor at the one of a Cluster's bus. Tests of one run never get the same one.
+/// A port that nobody listens at, nor at the one of a Cluster's bus, and that no other test gets, also of another run at
+/// the same time: a locked file for each port says whose it is, until the process ends.
 pub(super) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let base = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
+    static TAKEN: Mutex<Vec<fs::File>> = Mutex::new(Vec::new());
+    let locks = std::env::temp_dir().join("hooksluice-test-ports");
+    fs::create_dir_all(&locks).unwrap();
     loop {
-        let port = base + NEXT.fetch_add(1, Ordering::Relaxed) % 10_000;
+        // Below the ports that the system gives to outgoing connections (from 32768), the bus's too.
+        let port = 11_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 10_000;
+        let lock = fs::File::create(locks.join(port.to_string())).unwrap();
         let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-        if is_free(port) && is_free(port + 10_000) {
+        if lock.try_lock().is_ok() && is_free(port) && is_free(port + 10_000) {
+            TAKEN.lock().unwrap().push(lock);
             return port;
         }
     }
