@@ -416,17 +416,3 @@ fn count(written: &Option<At<i64>>, default: i64) -> usize {
 fn span<T>(written: &Option<At<T>>) -> Option<Range<usize>> {
     written.as_ref().map(|at| at.span.clone())
 }
-
-/// The known name that `name` was probably meant to be, or all of them.
-fn did_you_mean<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
-    let known: Vec<&str> = known.collect();
-    let best = known
-        .iter()
-        .map(|candidate| (strsim::damerau_levenshtein(name, candidate), *candidate))
-        .min();
-    match best {
-        Some((distance, candidate)) if distance <= 2.max(name.len() / 3) => format!("did you mean `{candidate}`?"),
-        Some(_) => format!("known: {}", known.join(", ")),
-        None => "there is none".to_owned(),
-    }
-}

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::uri::PathAndQuery;
 
-use super::{did_you_mean, or, span, upstream_names, within};
+use super::{or, span, upstream_names, within};
 use crate::config::defaults::{self, Quantity, Setting};
 use crate::config::file::{self, File};
 use crate::config::secrets::{Secrets, span_of};
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Diagnostics, did_you_mean};
 use crate::id::{SourceName, UpstreamName};
 use crate::ingest::source::{Limits, Source};
 use crate::key::{DedupeRule, Part};
