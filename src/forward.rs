@@ -23,8 +23,11 @@ pub mod connections;
 mod driver;
 pub mod lane;
 pub mod message;
+pub mod orders;
 pub mod outcome;
 pub mod settings;
+#[cfg(test)]
+mod share_tests;
 pub mod signature;
 #[cfg(test)]
 mod tests;
@@ -38,6 +41,7 @@ use tracing::error;
 
 use crate::forward::driver::{Common, Driver};
 use crate::forward::lane::LaneStatus;
+use crate::forward::orders::Obey;
 use crate::forward::settings::{SourceSettings, UpstreamSettings};
 use crate::id::{SourceName, UpstreamName};
 use crate::store::{Store, StoreError};
@@ -52,13 +56,25 @@ pub struct Forwarder {
     cut: CancellationToken,
 }
 
+/// One upstream for people.
+#[derive(Debug)]
+pub struct UpstreamView<'a> {
+    /// As configured.
+    pub settings: &'a UpstreamSettings,
+    /// Its lane.
+    pub lane: LaneStatus,
+    /// Whether the store has the last order to pause or to resume that was given here; if not, a restart undoes it.
+    pub order_is_saved: bool,
+}
+
 /// Why a lane did not do what a person asked.
 #[derive(Debug, thiserror::Error)]
 pub enum LaneError {
     /// No such `[upstreams.NAME]`.
     #[error("there is no upstream {0} in the configuration")]
     UnknownUpstream(UpstreamName),
-    /// It did, but the store does not remember it: a restart would undo it.
+    /// It did, but the store does not remember it, as far as is known: a restart would undo it, and other replicas do not
+    /// know of it.
     #[error("the store could not remember it")]
     NotRecorded(#[source] StoreError),
 }
@@ -104,15 +120,27 @@ impl Forwarder {
         }
     }
 
-    /// Stops an upstream's lane until it is resumed, over restarts too. Running attempts end by themselves; sources go on
-    /// accepting.
+    /// Stops an upstream's lane until it is resumed, at all replicas of a shared store and over restarts. Running attempts
+    /// end by themselves; sources go on accepting.
     pub async fn pause(&self, upstream: &UpstreamName) -> Result<(), LaneError> {
-        self.lane(upstream)?.pause().await.map_err(LaneError::NotRecorded)
+        let lane = self.lane(upstream)?;
+        lane.order(Obey::Pause).await.map_err(LaneError::NotRecorded)
     }
 
-    /// Starts an upstream's lane again, with a closed breaker and a hold that it had asked for ended.
+    /// Starts an upstream's lane again, with a closed breaker and a hold that it had asked for ended; also where it was
+    /// not paused.
     pub async fn resume(&self, upstream: &UpstreamName) -> Result<(), LaneError> {
-        self.lane(upstream)?.resume().await.map_err(LaneError::NotRecorded)
+        let lane = self.lane(upstream)?;
+        lane.order(Obey::Resume).await.map_err(LaneError::NotRecorded)
+    }
+
+    /// The upstreams with their lanes as they are now, by name.
+    pub fn upstreams(&self) -> impl Iterator<Item = UpstreamView<'_>> {
+        self.lanes.values().map(|lane| UpstreamView {
+            settings: lane.settings(),
+            lane: lane.status(),
+            order_is_saved: lane.order_is_saved(),
+        })
     }
 
     /// The lanes as they are now, by name.
@@ -130,7 +158,7 @@ impl Forwarder {
         self.cut.cancel();
     }
 
-    fn lane(&self, upstream: &UpstreamName) -> Result<&Driver, LaneError> {
+    fn lane(&self, upstream: &UpstreamName) -> Result<&Arc<Driver>, LaneError> {
         match self.lanes.get(upstream) {
             Some(lane) => Ok(lane),
             None => Err(LaneError::UnknownUpstream(upstream.clone())),

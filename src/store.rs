@@ -202,6 +202,36 @@ impl Store {
         })
     }
 
+    /// Replicas of one store in memory.
+    #[cfg(test)]
+    pub(crate) fn in_memory<const N: usize>(lanes: &[LaneSettings], clock: &Clock) -> [Self; N] {
+        let place = memory::Place::default();
+        std::array::from_fn(|_| {
+            let settings = StoreSettings::default();
+            let backend = memory::Backend::open(&place, settings, lanes.to_vec(), clock.clone(), Box::new(|_| ()));
+            Self {
+                backend: Backend::Memory(backend),
+            }
+        })
+    }
+
+    /// This replica of a store in memory has this share from now on.
+    #[cfg(test)]
+    pub(crate) fn grant(&self, upstream: &UpstreamName, share: Share) {
+        if let Backend::Memory(memory) = &self.backend {
+            memory.grant(upstream.clone(), share);
+        }
+    }
+
+    /// What this replica's lane made of it.
+    #[cfg(test)]
+    pub(crate) fn share_use(&self, upstream: &UpstreamName) -> Option<ShareUse> {
+        match &self.backend {
+            Backend::Memory(memory) => memory.share_use(upstream),
+            Backend::Sqlite(_) => None,
+        }
+    }
+
     /// Makes a verified request durable. The event is on its way when this returns; dropping the future cancels nothing
     /// (P1). The receipt comes after commit and sync.
     pub fn append(&self, event: NewEvent) -> impl Future<Output = Result<Receipt, AppendError>> + Send + use<> {

@@ -41,7 +41,7 @@ const ROOMS: [(&str, &[&str]); 10] = [
 ];
 
 /// Files that decide and do nothing: no runtime, no dice, no clock, no file, no socket.
-const PURE: [&str; 16] = [
+const PURE: [&str; 18] = [
     "verify.rs",
     "verify/",
     "key.rs",
@@ -51,7 +51,9 @@ const PURE: [&str; 16] = [
     "dedupe/redis/contact.rs",
     "store/model.rs",
     "store/codec.rs",
+    "pace.rs",
     "forward/lane.rs",
+    "forward/orders.rs",
     "forward/breaker.rs",
     "forward/backoff.rs",
     "forward/outcome.rs",

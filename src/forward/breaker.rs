@@ -78,7 +78,7 @@ pub struct Epoch(u64);
 pub struct Breaker {
     state: State,
     epoch: u64,
-    /// The upstream's `concurrency`; the ramp ends there.
+    /// As many attempts at once as this process may make; the ramp ends there.
     full: usize,
 }
 
@@ -187,6 +187,12 @@ impl Breaker {
     /// Forgets the outage: a person says that the upstream is back.
     pub fn reset(&mut self) {
         self.enter(State::Closed { failures: 0 });
+    }
+
+    /// From now on `full` attempts at once may be made. It ends no ramp: that takes an answer, so that a share which is
+    /// small for a moment does not let a returning upstream be flooded when it grows.
+    pub fn set_full(&mut self, full: usize) {
+        self.full = full;
     }
 
     /// How much of the time between `from` and `to`, in which nothing else happened to it, attempts were refused.
@@ -317,6 +323,21 @@ mod tests {
         let probe = breaker.start();
         breaker.ended(probe, Health::Answered, at(5));
         assert_eq!(breaker.state(), BreakerState::Closed);
+    }
+
+    #[test]
+    fn a_share_that_is_small_for_a_moment_ends_no_ramp() {
+        let mut breaker = Breaker::new(16);
+        fail(&mut breaker, FAILURES_TO_OPEN, at(0));
+        let probe = breaker.start();
+        breaker.ended(probe, Health::Answered, at(5));
+        breaker.set_full(1);
+        breaker.set_full(16);
+        assert_eq!(breaker.admits(2, at(5)), Admits::AfterAnAttempt);
+        breaker.set_full(1);
+        let last = breaker.start();
+        breaker.ended(last, Health::Answered, at(6));
+        assert_eq!(breaker.state(), BreakerState::Closed, "one slot needs no ramp");
     }
 
     #[test]

@@ -4,6 +4,16 @@
 //! A dispatch is in one of three hands: the feed's (leased, in the store's window), the lane task's (one at most, taken
 //! while the lane changed its mind), an attempt's. Whoever drops it unsettled, also by a panic or at the end of the
 //! process, gives it back; the guards here free its slot likewise. So nothing is lost and no slot leaks (P8, P7).
+//!
+//! **Replicas of a shared store.** Each has a driver for the upstream. What they must agree on goes through the store:
+//!
+//! - *The pace.* Each time round, the lane takes over [`Store::share`], and it reports what it makes of it in the same
+//!   hold of the lock, so that the store never believes units free that an attempt was just started on. A lane that may
+//!   start nothing leaves nothing lying in its window.
+//! - *Pause and resume.* [`Orders`] says which order counts; the record is looked at once a second.
+//! - *Stopped time.* Each lane counts its own; the store keeps the largest that any of them saved, and each lane counts on
+//!   from there. So the give-up clocks stand still while any replica is stopped, no moment counts twice, and an error
+//!   keeps a dispatch for longer, never for less.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -25,6 +35,7 @@ use crate::forward::breaker::BreakerState;
 use crate::forward::connections::Connections;
 use crate::forward::lane::{Asked, Lane, LaneStatus, Slot, Step};
 use crate::forward::message::Envelope;
+use crate::forward::orders::{Obey, Orders};
 use crate::forward::settings::{SourceSettings, UpstreamSettings};
 use crate::forward::{outcome, signature};
 use crate::id::SourceName;
@@ -40,6 +51,8 @@ const RECORD_EVERY: Duration = Duration::from_secs(10);
 /// How long a lane waits for a store that does not answer, where it must not wait for ever: for its record, and for
 /// outcomes after attempts were cut off.
 const STORE_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a person waits for the store to take an order.
+const ORDER_PATIENCE: Duration = Duration::from_secs(10);
 /// Warnings about attempts that failed come at most this often; the ones between are counted.
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
@@ -77,8 +90,10 @@ struct State {
     /// The lane task waits for a change and not for the feed. Who brings the change wakes it; at full speed nobody
     /// needs to.
     blocked: bool,
-    /// What the store's record says.
-    recorded: LaneRecord,
+    /// Which of people's orders it obeys.
+    orders: Orders,
+    /// The stopped time that the store has.
+    saved: Duration,
     warned: Option<Monotonic>,
     unwarned: u64,
 }
@@ -98,7 +113,8 @@ impl Driver {
             state: Mutex::new(State {
                 lane: Lane::new(&settings, record.paused, record.stopped_total, now),
                 blocked: false,
-                recorded: record,
+                orders: Orders::new(record),
+                saved: record.stopped_total,
                 warned: None,
                 unwarned: 0,
             }),
@@ -115,6 +131,7 @@ impl Driver {
         let mut in_hand: Option<LeasedDispatch> = None;
         loop {
             let now = self.now();
+            let appetite = self.take_over_share(now);
             if let Some(dispatch) = in_hand.take() {
                 let slot = self.state().lane.start(now);
                 match slot {
@@ -123,16 +140,26 @@ impl Driver {
                 }
             }
             let step = self.step(now);
-            let wait = match step {
-                Step::WaitUntil(time) => time.since(now),
-                Step::Start | Step::WaitForChange => Duration::ZERO,
+            if let Some(appetite) = appetite {
+                if appetite == 0
+                    && let Some(dispatch) = in_hand.take()
+                {
+                    feed.put_back(dispatch);
+                }
+                feed.limit(appetite);
+            }
+            let alarm = match step {
+                Step::WaitUntil(time) => Some(time),
+                Step::Start | Step::WaitForChange => None,
             };
+            let alarm = alarm.into_iter().chain(self.lapse(now)).min();
+            let wait = alarm.map_or(Duration::ZERO, |time| time.since(now));
             tokio::select! {
                 biased;
                 () = &mut stopped => break,
                 () = self.changed.notified() => {}
                 _ = tick.tick() => self.keep_house().await,
-                () = tokio::time::sleep(wait), if matches!(step, Step::WaitUntil(_)) => {}
+                () = tokio::time::sleep(wait), if alarm.is_some() => {}
                 () = std::future::ready(()), if step == Step::Start && in_hand.is_some() => {}
                 next = feed.next(), if step == Step::Start && in_hand.is_none() => match next {
                     Some(dispatch) => in_hand = Some(dispatch),
@@ -145,21 +172,73 @@ impl Driver {
         self.save_record().await;
     }
 
-    /// Stops the lane until [`Driver::resume`], over restarts too. Running attempts go on.
-    pub(super) async fn pause(&self) -> Result<(), StoreError> {
-        self.change(|lane, now| lane.pause(now));
-        self.try_save_record().await
+    /// A person stops the lane, at all replicas and over restarts, or starts it again. It is obeyed here in any case; an
+    /// error says that the store did not take it.
+    pub(super) async fn order(self: &Arc<Self>, order: Obey) -> Result<(), StoreError> {
+        self.change_state(|state, now| {
+            state.orders.given();
+            obey(state, order, now);
+        });
+        info!(upstream = %self.settings.name, ?order, "ordered by a person");
+        self.show();
+        // A task of its own: who asked may go away, and the answer must be heard.
+        let driver = Arc::clone(self);
+        let saving = self.common.tracker.spawn(async move { driver.save_order(order).await });
+        match tokio::time::timeout(ORDER_PATIENCE, saving).await {
+            Ok(Ok(saved)) => saved,
+            Ok(Err(ended)) => Err(StoreError::Failed(ended.to_string())),
+            Err(_elapsed) => Err(StoreError::Failed("it has not answered yet".to_owned())),
+        }
     }
 
-    /// Starts the lane again, with a closed breaker.
-    pub(super) async fn resume(&self) -> Result<(), StoreError> {
-        self.change(|lane, now| lane.resume(now));
-        self.try_save_record().await
+    async fn save_order(&self, order: Obey) -> Result<(), StoreError> {
+        let save = LaneSave {
+            order: Some(order == Obey::Pause),
+            stopped_total: self.change(Lane::stopped_total),
+        };
+        let saved = tokio::select! {
+            biased;
+            saved = self.common.store.save_lane_record(self.settings.name.clone(), save) => saved,
+            () = self.after_cut() => Err(StoreError::Closing),
+        };
+        let record = saved.as_ref().ok().copied();
+        self.change_state(|state, now| {
+            state.saved = record.map_or(state.saved, |record| record.stopped_total.max(state.saved));
+            if let Some(order) = state.orders.answered(record) {
+                obey(state, order, now);
+            }
+        });
+        self.show();
+        saved.map(|_record| ())
     }
 
     pub(super) fn status(&self) -> LaneStatus {
         let now = self.now();
         self.state().lane.status(now)
+    }
+
+    /// Whether the store has the last order that was given here.
+    pub(super) fn order_is_saved(&self) -> bool {
+        self.state().orders.are_saved()
+    }
+
+    pub(super) fn settings(&self) -> &UpstreamSettings {
+        &self.settings
+    }
+
+    /// Holds the lane to what the store says is this replica's; answers how much may lie ready for it, where another
+    /// replica could send it.
+    fn take_over_share(&self, now: Monotonic) -> Option<usize> {
+        let share = self.common.store.share(&self.settings.name);
+        if share != self.state().lane.share() {
+            self.change(|lane, now| lane.set_share(share, now));
+        }
+        self.state().lane.appetite(now)
+    }
+
+    /// When the share lapses, if that lies ahead.
+    fn lapse(&self, now: Monotonic) -> Option<Monotonic> {
+        self.state().lane.lapses_at().filter(|end| *end > now)
     }
 
     fn launch(self: &Arc<Self>, dispatch: LeasedDispatch, slot: Slot) {
@@ -235,6 +314,8 @@ impl Driver {
             wait,
         });
         let (settling, stopped_total) = running.ended(&answer.outcome, asked);
+        let stopped_anywhere = self.common.store.stopped_total(&self.settings.name);
+        let stopped_total = stopped_total.max(stopped_anywhere.unwrap_or_default());
         let context = outcome::Context {
             now,
             clock_started_at: dispatch.clock_started_at,
@@ -318,16 +399,42 @@ impl Driver {
     /// Once a second.
     async fn keep_house(&self) {
         self.connections.close_idle();
+        self.look_around();
+        let status = self.show();
+        let missing = status.stopped_total.saturating_sub(self.state().saved);
+        if missing >= RECORD_EVERY {
+            self.save_record().await;
+        }
+    }
+
+    /// What other replicas did.
+    fn look_around(&self) {
+        let name = &self.settings.name;
+        let record = self.common.store.lane_record(name);
+        let stopped = self.common.store.stopped_total(name);
+        let obeyed = self.change_state(|state, now| {
+            if let Some(stopped) = stopped {
+                state.lane.raise_stopped(stopped, now);
+                state.saved = state.saved.max(stopped);
+            }
+            let order = state.orders.seen(record)?;
+            obey(state, order, now);
+            Some(order)
+        });
+        if let Some(order) = obeyed {
+            info!(upstream = %name, ?order, "ordered by a person at another replica");
+        }
+    }
+
+    /// Leaves the lane's state in the metrics.
+    fn show(&self) -> LaneStatus {
         let status = self.status();
         self.metrics.paused.set(i64::from(status.paused));
         self.metrics
             .breaker_open
             .set(i64::from(status.breaker == BreakerState::Open));
         self.metrics.held_for(status.held_for.unwrap_or_default());
-        let missing = status.stopped_total.saturating_sub(self.state().recorded.stopped_total);
-        if missing >= RECORD_EVERY {
-            self.save_record().await;
-        }
+        status
     }
 
     /// Saves what the store should remember, if it takes it soon. If not, the next tick tries again; a crash before
@@ -340,20 +447,17 @@ impl Driver {
     }
 
     async fn try_save_record(&self) -> Result<(), StoreError> {
-        let now = self.now();
-        let save = {
-            let mut state = self.state();
-            LaneSave {
-                order: (state.lane.is_paused() != state.recorded.paused).then_some(state.lane.is_paused()),
-                stopped_total: state.lane.stopped_total(now),
-            }
+        let save = LaneSave {
+            order: None,
+            stopped_total: self.change(Lane::stopped_total),
         };
-        let saved = self
-            .common
-            .store
-            .save_lane_record(self.settings.name.clone(), save)
-            .await?;
-        self.state().recorded = saved;
+        if save.stopped_total == self.state().saved {
+            return Ok(());
+        }
+        let name = self.settings.name.clone();
+        let saved = self.common.store.save_lane_record(name, save).await?;
+        let mut state = self.state();
+        state.saved = state.saved.max(saved.stopped_total);
         Ok(())
     }
 
@@ -364,13 +468,21 @@ impl Driver {
         step
     }
 
-    /// Changes the lane, wakes the lane task if it waits for that, and tells of the breaker.
     fn change<T>(&self, change: impl FnOnce(&mut Lane, Monotonic) -> T) -> T {
+        self.change_state(|state, now| change(&mut state.lane, now))
+    }
+
+    /// Changes the lane, wakes the lane task if it waits for that, and tells the store of its share and people of the
+    /// breaker.
+    fn change_state<T>(&self, change: impl FnOnce(&mut State, Monotonic) -> T) -> T {
         let now = self.now();
         let mut state = self.state();
         let before = state.lane.breaker_state();
-        let result = change(&mut state.lane, now);
+        let result = change(&mut state, now);
         let after = state.lane.breaker_state();
+        if let Some(used) = state.lane.share_use() {
+            self.common.store.report_share_use(&self.settings.name, used);
+        }
         let wake = state.blocked && state.lane.step(now) != Step::WaitForChange;
         if wake {
             state.blocked = false;
@@ -396,6 +508,13 @@ impl Driver {
 
     fn now(&self) -> Monotonic {
         self.common.clock.monotonic()
+    }
+}
+
+fn obey(state: &mut State, order: Obey, now: Monotonic) {
+    match order {
+        Obey::Pause => state.lane.pause(now),
+        Obey::Resume => state.lane.resume(now),
     }
 }
 

@@ -15,13 +15,21 @@
 //! event must not delay the others (P7). So the lane is *held* only when [`HOLD_AFTER`] different events in a row were
 //! answered so, with no other end of an attempt between; each hold lasts what the last of them asked for, at most
 //! [`HOLD_MAX`], and the next one needs as many again. A person's resume ends it.
+//!
+//! Where replicas share a store, a lane has a [`Share`] of its upstream: of `U` units `u`, so that it runs at most
+//! `floor(concurrency * u / U)` attempts and starts them at that part of the rate with that part of the burst
+//! ([`crate::pace`]). The units of all replicas are never more than `U`, so their attempts are never more than the
+//! whole. A share that grew brings no burst; one that shrank cuts no attempt short, but nothing starts above it, and
+//! [`Lane::share_use`] says when its units are free; one that has lapsed is none. Each replica has its own breaker, which
+//! probes and ramps within the share.
 
 use std::time::Duration;
 
 use crate::forward::breaker::{Admits, Breaker, BreakerState, Epoch, Health};
 use crate::forward::settings::UpstreamSettings;
 use crate::id::EventId;
-use crate::pace::Pace;
+use crate::pace::{Pace, share_of};
+use crate::store::model::{Share, ShareUse};
 use crate::time::Monotonic;
 
 /// Attempts that have ended and wait for the store, at most.
@@ -31,6 +39,11 @@ pub const HOLD_AFTER: usize = 3;
 /// How long one hold lasts, at most, whatever the upstream asked for.
 pub const HOLD_MAX: Duration = Duration::from_secs(30);
 
+/// Dispatches for each slot that may lie ready for a lane, where another replica could send them instead.
+const READY_PER_SLOT: usize = 16;
+/// Under a rate no more lie ready there than may start within this time.
+const READY_FOR: Duration = Duration::from_secs(5);
+
 /// What the lane may do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -38,7 +51,7 @@ pub enum Step {
     Start,
     /// Nothing before this time.
     WaitUntil(Monotonic),
-    /// Nothing before an attempt ends or is settled, or a person acts.
+    /// Nothing before an attempt ends or is settled, a person acts, or the share changes.
     WaitForChange,
 }
 
@@ -68,6 +81,8 @@ pub struct LaneStatus {
     pub running: usize,
     /// Attempts that have ended and wait for the store.
     pub settling: usize,
+    /// Its part of the upstream's pace, where replicas divide it.
+    pub share: Option<Share>,
     /// For how long the lane was stopped, over all its life.
     pub stopped_total: Duration,
     /// How long ago an attempt last ended, if one did since the start.
@@ -78,6 +93,9 @@ pub struct LaneStatus {
 #[derive(Debug)]
 pub struct Lane {
     concurrency: usize,
+    share: Option<Share>,
+    /// What the share makes of `concurrency` until it lapses.
+    slots: usize,
     pace: Pace,
     breaker: Breaker,
     paused: bool,
@@ -94,11 +112,13 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A lane with nothing running. `paused` and `stopped` come from the store.
+    /// A lane with nothing running, and all of the upstream's pace. `paused` and `stopped` come from the store.
     pub fn new(settings: &UpstreamSettings, paused: bool, stopped: Duration, now: Monotonic) -> Self {
         let concurrency = settings.concurrency.max(1);
         Self {
             concurrency,
+            share: None,
+            slots: concurrency,
             pace: Pace::new(settings.rate, settings.burst),
             breaker: Breaker::new(concurrency),
             paused,
@@ -114,7 +134,7 @@ impl Lane {
 
     /// What to do now.
     pub fn step(&self, now: Monotonic) -> Step {
-        if self.paused || self.running >= self.concurrency || self.settling >= SETTLING_MAX {
+        if self.paused || self.running >= self.slots_at(now) || self.settling >= SETTLING_MAX {
             return Step::WaitForChange;
         }
         if now < self.hold_until {
@@ -142,6 +162,80 @@ impl Lane {
         let slot = Slot(self.breaker.start());
         self.check_invariants();
         Some(slot)
+    }
+
+    /// From now on this is the lane's part of the upstream's pace; `None`: all of it.
+    pub fn set_share(&mut self, share: Option<Share>, now: Monotonic) {
+        let parts = |share: Option<Share>| share.map_or((1, 1), |share| (share.units, share.of));
+        let had = parts(self.share);
+        // What was the lane's before a division, or before its share lapsed, others may have used since.
+        let anew = match self.share {
+            None => share.is_some(),
+            Some(_) => self.has_lapsed(now),
+        };
+        if anew {
+            self.pace.set_share(0, 1, now);
+        }
+        let (units, of) = parts(share);
+        // A mere renewal rounds nothing.
+        if anew || had != (units, of) {
+            self.pace.set_share(units, of, now);
+        }
+        let concurrency = u64::try_from(self.concurrency).unwrap_or(u64::MAX);
+        let slots = usize::try_from(share_of(concurrency, units, of)).unwrap_or(usize::MAX);
+        self.slots = if self.pace.is_closed() { 0 } else { slots };
+        self.breaker.set_full(self.slots.max(1));
+        self.share = share;
+        self.check_invariants();
+    }
+
+    /// Its part of the upstream's pace, where replicas divide it.
+    pub fn share(&self) -> Option<Share> {
+        self.share
+    }
+
+    /// When the share lapses, unless it is renewed.
+    pub fn lapses_at(&self) -> Option<Monotonic> {
+        self.share?.valid_until
+    }
+
+    /// What the lane makes of its share; `None` where nobody else wants it.
+    pub fn share_use(&self) -> Option<ShareUse> {
+        let share = self.share?;
+        let running = u64::try_from(self.running).unwrap_or(u64::MAX);
+        let concurrency = u64::try_from(self.concurrency).unwrap_or(u64::MAX);
+        // The smallest number of units whose slots are enough for what runs.
+        let busy = running.saturating_mul(u64::from(share.of)).div_ceil(concurrency);
+        Some(ShareUse {
+            applied: share.units,
+            busy: u32::try_from(busy).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// How many dispatches may lie ready for the lane, where another replica could send them instead; `None` where
+    /// nobody else could.
+    pub fn appetite(&self, now: Monotonic) -> Option<usize> {
+        self.share?;
+        let slots = self.slots_at(now);
+        if self.paused || slots == 0 {
+            return Some(0);
+        }
+        let most = match self.breaker.state() {
+            BreakerState::Open => 1,
+            BreakerState::Ramping => slots,
+            BreakerState::Closed if now < self.hold_until => slots,
+            BreakerState::Closed => slots.saturating_mul(READY_PER_SLOT),
+        };
+        let starts = self.pace.starts_within(READY_FOR);
+        Some(starts.map_or(most, |starts| usize::try_from(starts).unwrap_or(most).min(most)))
+    }
+
+    fn slots_at(&self, now: Monotonic) -> usize {
+        if self.has_lapsed(now) { 0 } else { self.slots }
+    }
+
+    fn has_lapsed(&self, now: Monotonic) -> bool {
+        self.lapses_at().is_some_and(|end| end <= now)
     }
 
     /// A running attempt ended and is now settling. With `asked`, the upstream asked to be left alone.
@@ -214,6 +308,12 @@ impl Lane {
         self.stopped
     }
 
+    /// All replicas together were stopped for so long: if that is longer than this lane knows of, it counts on from there.
+    pub fn raise_stopped(&mut self, total: Duration, now: Monotonic) {
+        self.count_stopped(now);
+        self.stopped = self.stopped.max(total);
+    }
+
     /// For people.
     pub fn status(&mut self, now: Monotonic) -> LaneStatus {
         let held_for = self.hold_until.since(now);
@@ -223,6 +323,7 @@ impl Lane {
             held_for: (!held_for.is_zero()).then_some(held_for),
             running: self.running,
             settling: self.settling,
+            share: self.share,
             stopped_total: self.stopped_total(now),
             last_ended: self.last_ended.map(|time| now.since(time)),
         }
@@ -239,7 +340,9 @@ impl Lane {
     }
 
     fn check_invariants(&self) {
+        // A share that shrank leaves what runs; it never was more than the whole.
         debug_assert!(self.running <= self.concurrency, "more attempts than slots");
+        debug_assert!(self.slots <= self.concurrency, "a share larger than the whole");
         debug_assert!(self.askers.len() < HOLD_AFTER, "a hold that was not begun");
         // Each running attempt may still come to settle.
         debug_assert!(
@@ -250,7 +353,7 @@ impl Lane {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::forward) mod tests {
     use http::Uri;
 
     use super::*;
@@ -264,7 +367,7 @@ mod tests {
         Monotonic::from_start(Duration::from_secs(secs))
     }
 
-    fn settings(concurrency: usize) -> UpstreamSettings {
+    pub(in crate::forward) fn settings(concurrency: usize) -> UpstreamSettings {
         UpstreamSettings {
             name: UpstreamName::new("app"),
             origin: Uri::from_static("http://127.0.0.1:3000"),

@@ -1,5 +1,7 @@
 //! Lanes from end to end: a store, the forwarder, and a real HTTP server as the upstream.
 
+mod replicas;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -199,15 +201,18 @@ impl Scene {
     }
 
     fn on(directory: TempDir, upstreams: Vec<UpstreamSettings>, next: u32) -> Self {
-        let clock = Clock::system();
         let store = Store::open_embedded(
             StoreSettings::embedded(directory.path().join("data")),
             upstreams.iter().map(UpstreamSettings::for_store).collect(),
-            clock.clone(),
+            Clock::system(),
             Box::new(|_notice| {}),
         )
         .unwrap();
-        let metrics = Metrics::new();
+        Self::with(directory, store, upstreams, next)
+    }
+
+    fn with(directory: TempDir, store: Store, upstreams: Vec<UpstreamSettings>, next: u32) -> Self {
+        let (clock, metrics) = (Clock::system(), Metrics::new());
         let tracker = TaskTracker::new();
         let forwarder = Forwarder::start(upstreams, [], store.clone(), metrics.clone(), clock, tracker.clone());
         Self {
@@ -547,6 +552,18 @@ async fn a_paused_upstream_gets_nothing_and_loses_nothing_over_a_restart() {
     scene.reaches(first, DispatchState::Delivered).await;
     scene.reaches(second, DispatchState::Delivered).await;
     assert!(scene.status("app").stopped_total >= Duration::from_millis(100));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_that_the_store_does_not_take_holds_and_is_said() {
+    let app = App::start(ONE).await;
+    let name = UpstreamName::new("app");
+    let scene = Scene::start(vec![app.settings("app")]);
+    scene.store.clone().close().await;
+    let paused = scene.forwarder.pause(&name).await;
+    assert!(matches!(paused, Err(LaneError::NotRecorded(_))), "{paused:?}");
+    let view = scene.forwarder.upstreams().next().unwrap();
+    assert!(view.lane.paused && !view.order_is_saved, "{view:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

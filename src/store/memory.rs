@@ -469,6 +469,15 @@ impl Backend {
         self.shares.lock().unwrap().get(upstream).copied()
     }
 
+    pub(in crate::store) fn grant(&self, upstream: UpstreamName, share: Share) {
+        self.shares.lock().unwrap().insert(upstream, share);
+    }
+
+    /// What was reported last.
+    pub(in crate::store) fn share_use(&self, upstream: &UpstreamName) -> Option<ShareUse> {
+        self.used.lock().unwrap().get(upstream).copied()
+    }
+
     pub(in crate::store) fn report_share_use(&self, upstream: &UpstreamName, used: ShareUse) {
         self.used.lock().unwrap().insert(upstream.clone(), used);
     }

@@ -19,7 +19,8 @@ pub(super) const WINDOW_BYTES_MAX: usize = 4 << 20;
 /// Below this the writer is asked for more, if the store has some.
 pub(super) const WINDOW_LOW: usize = WINDOW_MAX / 2;
 
-/// See the module.
+/// See the module. Where replicas share a store, its lane says how much it can send soon ([`Feed::limit`]): what another
+/// replica could send does not lie here.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     queue: Mutex<Queue>,
@@ -28,11 +29,24 @@ pub(super) struct Window {
     pub(super) backlog: AtomicBool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Queue {
     ready: VecDeque<Ready>,
     bytes: usize,
+    /// So many may lie ready.
+    limit: usize,
     closed: bool,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            ready: VecDeque::new(),
+            bytes: 0,
+            limit: WINDOW_MAX,
+            closed: false,
+        }
+    }
 }
 
 /// A leased dispatch and the memory it stands for.
@@ -59,7 +73,7 @@ impl Window {
             };
         }
         Room {
-            dispatches: WINDOW_MAX.saturating_sub(queue.ready.len()),
+            dispatches: queue.limit.saturating_sub(queue.ready.len()),
             bytes: WINDOW_BYTES_MAX.saturating_sub(queue.bytes),
         }
     }
@@ -82,6 +96,39 @@ impl Window {
         }
         drop(queue);
         self.arrived.notify_one();
+    }
+
+    /// What lies above the limit, the newest first: to be handed back, with its attempts not begun.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only a shared store limits its windows"))]
+    pub(super) fn take_surplus(&self) -> Vec<Ready> {
+        let mut queue = self.lock();
+        let mut surplus = Vec::new();
+        while queue.ready.len() > queue.limit
+            && let Some(ready) = queue.ready.pop_back()
+        {
+            queue.bytes = queue.bytes.saturating_sub(ready.weight);
+            surplus.push(ready);
+        }
+        surplus
+    }
+
+    /// Whether who fills it should look: there is more room, or too much in it.
+    fn set_limit(&self, limit: usize) -> bool {
+        let mut queue = self.lock();
+        let grew = limit.min(WINDOW_MAX) > queue.limit;
+        queue.limit = limit.min(WINDOW_MAX);
+        grew || queue.ready.len() > queue.limit
+    }
+
+    fn put_back(&self, dispatch: LeasedDispatch) {
+        let mut queue = self.lock();
+        if queue.closed {
+            // Dropping it asks the store, which may ask the window.
+            drop(queue);
+            drop(dispatch);
+        } else {
+            queue.ready.push_front(Ready { dispatch, weight: 0 });
+        }
     }
 
     /// Takes everything out and lets the feed end.
@@ -117,7 +164,8 @@ impl Window {
 
 impl Queue {
     fn is_low(&self) -> bool {
-        self.ready.len() <= WINDOW_LOW && self.bytes <= WINDOW_BYTES_MAX / 2
+        let low = WINDOW_LOW.min(self.limit / 2);
+        self.limit > 0 && self.ready.len() <= low && self.bytes <= WINDOW_BYTES_MAX / 2
     }
 }
 
@@ -149,6 +197,19 @@ impl fmt::Debug for Feed {
 }
 
 impl Feed {
+    /// From now on no more than this may lie ready: where another replica could send it, what this one cannot send soon
+    /// is handed back.
+    pub fn limit(&self, dispatches: usize) {
+        if self.window.set_limit(dispatches) {
+            (self.nudge)();
+        }
+    }
+
+    /// Puts a dispatch back that was taken and not begun, to be the next again.
+    pub fn put_back(&self, dispatch: LeasedDispatch) {
+        self.window.put_back(dispatch);
+    }
+
     /// The next dispatch to attempt; waits for one. `None` once the store closes.
     pub async fn next(&mut self) -> Option<LeasedDispatch> {
         loop {

@@ -231,6 +231,15 @@ pub(super) fn fill(
     window: &Window,
     now: Timestamp,
 ) {
+    for Ready { dispatch: lease, .. } in window.take_surplus() {
+        let row = events.get_mut(&lease.event.id.position().get());
+        let dispatch = row.and_then(|row| row.dispatches.get_mut(upstream));
+        if let Some(dispatch) = dispatch.filter(|dispatch| dispatch.lease.is_some_and(|own| own.token == lease.token)) {
+            dispatch.attempts -= 1;
+            dispatch.give_back();
+        }
+        lease.forget();
+    }
     let mut due: Vec<(Timestamp, i64)> = events
         .iter()
         .filter_map(|(position, row)| Some((row.dispatches.get(upstream)?, *position)))
