@@ -1,6 +1,6 @@
 //! The admin listener: health, readiness, metrics and the JSON API, never on the public port.
 //!
-//! It reads the store page by page and changes it only by replay and discard. Who may ask is decided in [`auth`], before
+//! It reads the store page by page and changes it only by replay and discard; lanes it pauses and resumes. Who may ask is decided in [`auth`], before
 //! any path is looked at; what is answered is shaped in [`dto`]; errors have one shape ([`error`]).
 //!
 //! `/readyz` says whether the server should get traffic: the store takes events and nobody asked it to stop. It does not
@@ -15,6 +15,7 @@ pub mod error;
 mod events;
 mod listen;
 mod status;
+mod upstreams;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::auth::LocalAddress;
 use self::error::ApiError;
+use crate::forward::Forwarder;
 use crate::id::UpstreamName;
 use crate::secret::Secret;
 use crate::store::Store;
@@ -61,6 +63,7 @@ pub struct AdminSettings {
 pub struct Admin {
     settings: AdminSettings,
     upstreams: Vec<UpstreamName>,
+    forwarder: Forwarder,
     store: Store,
     metrics: Metrics,
     registry: Registry,
@@ -74,6 +77,7 @@ impl Admin {
     pub fn new(
         settings: AdminSettings,
         upstreams: Vec<UpstreamName>,
+        forwarder: Forwarder,
         store: Store,
         metrics: Metrics,
         clock: Clock,
@@ -82,6 +86,7 @@ impl Admin {
         Self {
             settings,
             upstreams,
+            forwarder,
             store,
             registry: exposition::registry(metrics.clone()),
             metrics,
@@ -121,6 +126,9 @@ fn router(admin: Arc<Admin>) -> Router {
         .route("/api/v1/events/{id}", get(events::show))
         .route("/api/v1/events/{id}/replay", post(events::replay))
         .route("/api/v1/events/{id}/discard", post(events::discard))
+        .route("/api/v1/upstreams", get(upstreams::list))
+        .route("/api/v1/upstreams/{name}/pause", post(upstreams::pause))
+        .route("/api/v1/upstreams/{name}/resume", post(upstreams::resume))
         .route("/api/v1/openapi.json", get(openapi))
         .route("/", get(async || ApiError::NoPage))
         .fallback(async || ApiError::NoSuchPath)

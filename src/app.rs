@@ -78,7 +78,14 @@ impl App {
         let admin_listener = bind(config.admin.listen, "admin.listen")?;
         let admin_address = admin_listener.local_addr()?;
         let stop_admin = CancellationToken::new();
-        let admin = Admin::new(config.admin, upstreams, store.clone(), metrics.clone(), clock.clone());
+        let admin = Admin::new(
+            config.admin,
+            upstreams,
+            forwarder.clone(),
+            store.clone(),
+            metrics.clone(),
+            clock.clone(),
+        );
         let shutting_down = admin.shutting_down();
         admin_tasks.spawn(admin.serve(admin_listener, stop_admin.clone()));
 

@@ -15,6 +15,7 @@ pub mod serve;
 pub mod sign;
 pub mod status;
 pub mod tail;
+pub mod upstreams;
 pub mod verify;
 
 use std::ffi::OsString;
@@ -53,6 +54,8 @@ pub enum Command {
     Status(status::Args),
     /// Exit 0 if the running server is ready, else 1
     Health(health::Args),
+    /// Show upstreams with their pace and backlog; pause and resume them
+    Upstreams(upstreams::Args),
     /// Find, inspect, replay and discard stored events
     Events(events::Args),
     /// Follow events as they arrive
@@ -64,9 +67,6 @@ pub enum Command {
     /// Sources of the running server
     #[command(hide = true)]
     Sources(Later),
-    /// Pause and resume upstreams
-    #[command(hide = true)]
-    Upstreams(Later),
     /// Prove an operator's own set-up
     #[command(hide = true)]
     Selftest(Later),
@@ -107,11 +107,11 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Send(args) => send::run(args),
         Command::Status(args) => status::run(args),
         Command::Health(args) => health::run(args),
+        Command::Upstreams(args) => upstreams::run(args),
         Command::Events(args) => events::run(args),
         Command::Tail(args) => tail::run(args),
         Command::Reload(_) => Ok(not_in_this_version("reload")),
         Command::Sources(_) => Ok(not_in_this_version("sources")),
-        Command::Upstreams(_) => Ok(not_in_this_version("upstreams")),
         Command::Selftest(_) => Ok(not_in_this_version("selftest")),
         Command::Store(_) => Ok(not_in_this_version("store")),
     }
@@ -155,7 +155,7 @@ mod tests {
     fn commands_of_later_versions_are_refused_whatever_follows() {
         for line in [
             &["hooksluice", "reload"][..],
-            &["hooksluice", "upstreams", "pause", "app"],
+            &["hooksluice", "sources", "learn", "app"],
             &["hooksluice", "selftest", "-c", "x.toml"],
         ] {
             let cli = Cli::try_parse_from(line).unwrap();

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use hooksluice::admin::{Admin, AdminSettings};
+use hooksluice::forward::Forwarder;
 use hooksluice::id::{EventId, SourceName, UpstreamName};
 use hooksluice::key::{self, DedupeRule, IdMissing, Part};
 use hooksluice::request::{RawRequest, RequestHead};
@@ -56,12 +57,21 @@ impl Server {
             .unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        // The tests attempt dispatches themselves.
+        let idle = Forwarder::start(
+            Vec::new(),
+            [],
+            store.clone(),
+            Metrics::new(),
+            clock.clone(),
+            TaskTracker::new(),
+        );
         let settings = AdminSettings {
             listen: address,
             token: Some(Secret::new(TOKEN)),
             hosts: Vec::new(),
         };
-        let admin = Admin::new(settings, vec![app.clone()], store.clone(), Metrics::new(), clock);
+        let admin = Admin::new(settings, vec![app.clone()], idle, store.clone(), Metrics::new(), clock);
         let (shutting_down, stop, tasks) = (admin.shutting_down(), CancellationToken::new(), TaskTracker::new());
         tasks.spawn(admin.serve(listener, stop.clone()));
         Self {

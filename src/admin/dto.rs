@@ -326,6 +326,61 @@ pub struct UpstreamStatus {
     pub last_progress_at: Option<String>,
 }
 
+/// `GET /api/v1/upstreams`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Upstreams {
+    /// Those of the configuration, by name.
+    pub upstreams: Vec<Upstream>,
+}
+
+/// One upstream with its lane: in a list, and the answer to a pause or a resume.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Upstream {
+    /// Its name.
+    pub name: String,
+    /// Where it is, without credentials.
+    pub url: String,
+    /// Whether a person has paused it.
+    pub paused: bool,
+    /// Whether the store has the last order to pause or to resume; if not, a restart undoes it.
+    pub order_saved: bool,
+    /// `closed`, `open` or `ramping`.
+    pub breaker: String,
+    /// For how long it is still held, because it answered several events in a row with `Retry-After`; absent when it is
+    /// not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub held_for_seconds: Option<u64>,
+    /// Attempts that run now, in this process.
+    pub running: u64,
+    /// Attempts at the same time, at most, over all replicas of a shared store.
+    pub concurrency: u64,
+    /// Attempts per period, at most, over all replicas of a shared store; absent when there is no limit.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rate: Option<String>,
+    /// This process's part of concurrency, rate and burst; absent where no other process shares them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub share: Option<ShareStatus>,
+    /// Dispatches that wait or are being attempted.
+    pub backlog: u64,
+    /// Age of the oldest undelivered dispatch; absent when there is none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub oldest_pending_seconds: Option<u64>,
+}
+
+/// A part of an upstream's pace.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct ShareStatus {
+    /// Units that this process has.
+    pub units: u32,
+    /// Units in all.
+    pub of: u32,
+}
+
+/// Body of `POST /api/v1/upstreams/{name}/pause` and `…/resume`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nothing {}
+
 /// Every error of the API, with a status of 400 or more.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct ErrorBody {
@@ -454,6 +509,19 @@ mod tests {
                     ..UpstreamStatus::default()
                 }),
             ),
+            ("Upstreams", json!(Upstreams::default())),
+            (
+                "Upstream",
+                json!(Upstream {
+                    held_for_seconds: Some(1),
+                    rate: some(),
+                    share: Some(ShareStatus::default()),
+                    oldest_pending_seconds: Some(1),
+                    ..Upstream::default()
+                }),
+            ),
+            ("ShareStatus", json!(ShareStatus::default())),
+            ("Nothing", json!(Nothing::default())),
             ("ErrorBody", json!(ErrorBody::default())),
             ("ErrorDetail", json!(ErrorDetail::default())),
         ]
@@ -501,6 +569,9 @@ mod tests {
             ("StoreStatus", json!(StoreStatus::default())),
             ("SecretStatus", json!(SecretStatus::default())),
             ("UpstreamStatus", json!(UpstreamStatus::default())),
+            ("Upstreams", json!(Upstreams::default())),
+            ("Upstream", json!(Upstream::default())),
+            ("ShareStatus", json!(ShareStatus::default())),
         ] {
             let required = &document["components"]["schemas"][name]["required"];
             let required: BTreeSet<String> = serde_json::from_value(required.clone()).unwrap();

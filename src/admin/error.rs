@@ -50,6 +50,28 @@ pub enum ApiError {
     /// No upstream with this name is configured.
     #[error("no upstream `{0}` is configured")]
     NoSuchUpstream(String),
+    /// As above, where a path names it.
+    #[error("no upstream `{name}` is configured: {hint}")]
+    UnknownUpstream {
+        /// What was asked for.
+        name: String,
+        /// What was probably meant.
+        hint: String,
+    },
+    /// An order that holds in this process only, as far as is known.
+    #[error(
+        "{upstream} is {ordered}, but as far as is known only here and until a restart, since the store could not record \
+         it: {cause}; give the order again once `hooksluice status` says that the store is well"
+    )]
+    NotRecorded {
+        /// The upstream.
+        upstream: String,
+        /// What it is now.
+        ordered: &'static str,
+        /// What the store said.
+        #[source]
+        cause: StoreError,
+    },
     /// The store could not answer.
     #[error("the store could not answer: {0}")]
     Store(#[source] StoreError),
@@ -76,7 +98,8 @@ impl ApiError {
             Self::MethodNotAllowed => "method_not_allowed",
             Self::NoSuchEvent => "no_such_event",
             Self::NotAdmitted => "not_admitted",
-            Self::NoSuchUpstream(_) => "no_such_upstream",
+            Self::NoSuchUpstream(_) | Self::UnknownUpstream { .. } => "no_such_upstream",
+            Self::NotRecorded { .. } => "not_recorded",
             Self::Metrics => "metrics_failed",
             Self::Store(_) => "store_failed",
             Self::Timeout => "timeout",
@@ -91,11 +114,11 @@ impl ApiError {
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::BadRequest(_) | Self::NoSuchUpstream(_) => StatusCode::BAD_REQUEST,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::NoSuchPath | Self::NoPage | Self::NoSuchEvent => StatusCode::NOT_FOUND,
+            Self::NoSuchPath | Self::NoPage | Self::NoSuchEvent | Self::UnknownUpstream { .. } => StatusCode::NOT_FOUND,
             Self::NotAdmitted => StatusCode::CONFLICT,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::Metrics => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Store(_) | Self::Timeout => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Store(_) | Self::NotRecorded { .. } | Self::Timeout => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }
@@ -111,7 +134,7 @@ impl From<StoreError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        if let Self::Store(cause) = &self {
+        if let Self::Store(cause) | Self::NotRecorded { cause, .. } = &self {
             error!(%cause, "the admin API could not use the store");
         }
         let body = ErrorBody {

@@ -227,7 +227,7 @@ fn configured(admin: &Admin, name: String) -> Result<UpstreamName, ApiError> {
 }
 
 /// A JSON object; an empty body is `{}`.
-fn read<T: DeserializeOwned + Default>(body: Result<Bytes, BytesRejection>) -> Result<T, ApiError> {
+pub(super) fn read<T: DeserializeOwned + Default>(body: Result<Bytes, BytesRejection>) -> Result<T, ApiError> {
     let body = body.map_err(|error| match error.status() {
         StatusCode::PAYLOAD_TOO_LARGE => ApiError::TooLarge,
         _ => ApiError::BadRequest(error.body_text()),

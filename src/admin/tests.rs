@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::*;
 use crate::cli::client::{AdminArgs, AdminClient};
+use crate::forward::settings::{Retry, SignaturePolicy, UpstreamSettings};
 use crate::id::{EventId, SourceName};
 use crate::key::{DedupeKey, KeyKind};
 use crate::request::{RawRequest, RequestHead};
@@ -29,6 +30,7 @@ struct Running {
     store: Store,
     metrics: Metrics,
     shutting_down: CancellationToken,
+    forwarder: Forwarder,
     stop: CancellationToken,
     tasks: TaskTracker,
     _directory: tempfile::TempDir,
@@ -40,6 +42,11 @@ impl Running {
     }
 
     async fn start_with(token: Option<&str>) -> Self {
+        Self::forwarding(token, Vec::new()).await
+    }
+
+    /// With lanes for these upstreams; the dispatches of the others are the test's.
+    async fn forwarding(token: Option<&str>, lanes: Vec<UpstreamSettings>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let clock = Clock::manual(NOW);
         let store = open(directory.path(), &clock);
@@ -52,14 +59,18 @@ impl Running {
             hosts: Vec::new(),
         };
         let upstreams = vec![UpstreamName::new("app")];
-        let admin = Admin::new(settings, upstreams, store.clone(), metrics.clone(), clock);
-        let (shutting_down, stop, tasks) = (admin.shutting_down(), CancellationToken::new(), TaskTracker::new());
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let forwarder = Forwarder::start(lanes, [], store.clone(), metrics.clone(), clock.clone(), tasks.clone());
+        let stop_forwarding = forwarder.clone();
+        let admin = Admin::new(settings, upstreams, forwarder, store.clone(), metrics.clone(), clock);
+        let shutting_down = admin.shutting_down();
         tasks.spawn(admin.serve(listener, stop.clone()));
         Self {
             address,
             store,
             metrics,
             shutting_down,
+            forwarder: stop_forwarding,
             stop,
             tasks,
             _directory: directory,
@@ -101,6 +112,7 @@ impl Running {
 
     async fn stop(self) {
         self.stop.cancel();
+        self.forwarder.stop_leasing();
         self.tasks.close();
         self.tasks.wait().await;
         self.store.close().await;
@@ -239,6 +251,7 @@ async fn every_described_path_exists() {
     let paths = document["paths"].as_object().unwrap();
     for (path, methods) in paths {
         let path = path.replace("{id}", "01900000-0000-7000-8000-000000000000");
+        let path = path.replace("{name}", "app");
         for method in methods.as_object().unwrap().keys() {
             let answer = match method.as_str() {
                 "get" => admin.get(&path).await,
@@ -488,6 +501,100 @@ async fn an_unknown_event_is_not_found_by_any_verb() {
     for verb in ["replay", "discard"] {
         let answer = admin.post(&format!("{path}/{verb}"), JSON, "").await;
         assert_eq!(status_of(&answer), "404", "{answer}");
+    }
+    admin.stop().await;
+}
+
+/// Nobody listens there.
+fn app() -> UpstreamSettings {
+    UpstreamSettings {
+        name: UpstreamName::new("app"),
+        origin: "http://127.0.0.1:9".parse().unwrap(),
+        concurrency: 16,
+        rate: None,
+        burst: None,
+        timeout: Duration::from_secs(5),
+        retry: Retry::default(),
+        signature: SignaturePolicy::Auto,
+        preserve_host: false,
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_is_paused_and_resumed_and_shown() {
+    let admin = Running::forwarding(None, vec![app()]).await;
+    let client = admin.client();
+    let list = async || {
+        client
+            .get::<dto::Upstreams>("/api/v1/upstreams")
+            .await
+            .unwrap()
+            .upstreams
+    };
+    let [shown] = &list().await[..] else {
+        panic!("one upstream")
+    };
+    assert_eq!((shown.name.as_str(), shown.url.as_str()), ("app", "http://127.0.0.1:9"));
+    assert!(!shown.paused && shown.order_saved && shown.share.is_none());
+    assert_eq!((shown.breaker.as_str(), shown.concurrency), ("closed", 16));
+
+    let nothing = dto::Nothing {};
+    let answer: dto::Upstream = client.post("/api/v1/upstreams/app/pause", &nothing).await.unwrap();
+    assert!(answer.paused && answer.order_saved);
+    assert!(list().await[0].paused);
+    assert!(admin.store.lane_record(&UpstreamName::new("app")).paused);
+    let status: dto::Status = client.get("/api/v1/status").await.unwrap();
+    assert!(status.upstreams[0].paused, "without waiting for a tick");
+    // Twice is as good as once.
+    client
+        .post::<dto::Upstream>("/api/v1/upstreams/app/pause", &nothing)
+        .await
+        .unwrap();
+
+    let answer: dto::Upstream = client.post("/api/v1/upstreams/app/resume", &nothing).await.unwrap();
+    assert!(!answer.paused && answer.order_saved);
+    assert!(!admin.store.lane_record(&UpstreamName::new("app")).paused);
+    admin.stop().await;
+}
+
+#[tokio::test]
+async fn orders_to_upstreams_are_changes_like_others() {
+    let admin = Running::forwarding(None, vec![app()]).await;
+    let path = "/api/v1/upstreams/app/pause";
+    let foreign = "Origin: http://evil.test\r\nContent-Type: application/json\r\n";
+    for (answer, status, code) in [
+        (admin.get(path).await, "405", "method_not_allowed"),
+        (admin.post(path, "", "{}").await, "415", "not_json"),
+        (admin.post(path, foreign, "{}").await, "403", "foreign_origin"),
+        (admin.post(path, JSON, r#"{"for":"1h"}"#).await, "400", "bad_request"),
+        (
+            admin.post("/api/v1/upstreams/ap/pause", JSON, "").await,
+            "404",
+            "no_such_upstream",
+        ),
+    ] {
+        assert_eq!(status_of(&answer), status, "{answer}");
+        assert!(answer.contains(code), "{answer}");
+    }
+    let unknown = admin.post("/api/v1/upstreams/ap/resume", JSON, "").await;
+    assert!(unknown.contains("did you mean `app`?"), "{unknown}");
+    assert!(!admin.store.lane_record(&UpstreamName::new("app")).paused);
+    admin.stop().await;
+}
+
+#[tokio::test]
+async fn an_order_that_the_store_does_not_take_is_not_called_done() {
+    let admin = Running::forwarding(None, vec![app()]).await;
+    admin.store.clone().close().await;
+    let answer = admin.post("/api/v1/upstreams/app/pause", JSON, "").await;
+    assert_eq!(status_of(&answer), "503", "{answer}");
+    for part in [
+        "not_recorded",
+        "app is paused",
+        "until a restart",
+        "the store is closing",
+    ] {
+        assert!(answer.contains(part), "{part}: {answer}");
     }
     admin.stop().await;
 }

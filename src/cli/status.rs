@@ -158,7 +158,10 @@ fn advice(status: &Status) -> Vec<String> {
         }
         let old = upstream.oldest_pending_seconds.map(Duration::from_secs);
         if upstream.paused {
-            out.push(format!("{name}: paused, {} wait", upstream.pending));
+            out.push(format!(
+                "{name}: paused, {} wait. Go on: hooksluice upstreams resume {name}",
+                upstream.pending + upstream.leased
+            ));
         } else if let Some(old) = old.filter(|old| *old >= OLD_BACKLOG) {
             let progress = match &upstream.last_progress_at {
                 Some(at) => format!("last attempt ended {}", output::printable(at)),
@@ -243,6 +246,18 @@ mod tests {
         status.upstreams[0].held_for_seconds = Some(12);
         let shown = shown(&status);
         assert!(shown.contains("held 12s: the upstream asked for it"), "{shown}");
+    }
+
+    #[test]
+    fn a_paused_upstream_is_shown_with_the_command_that_resumes_it() {
+        let mut status = status();
+        status.upstreams[0].paused = true;
+        status.upstreams[0].pending = 3;
+        let shown = shown(&status);
+        assert!(
+            shown.contains("app: paused, 3 wait. Go on: hooksluice upstreams resume app"),
+            "{shown}"
+        );
     }
 
     #[test]

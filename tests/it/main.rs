@@ -21,6 +21,7 @@ mod demo;
 mod disk_full;
 mod forwarding;
 mod hang_up;
+mod pause;
 mod raw_body;
 mod responses;
 mod secrets;
