@@ -1,11 +1,14 @@
 //! [`App`]: everything that runs, built in order and ended in order, in one place.
 //!
-//! **Start**: store (its lock first, so that a second process fails before it touches anything) → forwarder → admin
+//! **Start**: memory and Redis, which need not answer → store (its lock first, so that a second process fails before it
+//! touches anything) → forwarder → admin
 //! listener → public listener. Nothing is answered before the store is open.
 //!
 //! **End** (DESIGN section 7): say so (`/readyz` 503, `Connection: close`) → wait `shutdown_delay`, so that load
 //! balancers notice → stop accepting and finish inbound requests → stop leasing and finish attempts until
 //! `shutdown_grace` → hand back leases and close the store → admin listener last, so that the end can be watched.
+
+mod beside;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,22 +19,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
+use self::beside::{Beside, RECENT_KEYS};
 use crate::admin::Admin;
 use crate::config::Config;
-use crate::dedupe::memory::RecentKeys;
 use crate::forward::Forwarder;
 use crate::forward::settings::{SourceSettings, UpstreamSettings};
 use crate::ingest::source::Source;
 use crate::ingest::{Ingest, IngestSettings};
 use crate::net::listen::{self, ListenSettings};
 use crate::store::Store;
-use crate::store::model::Notice;
 use crate::store::settings::Place;
 use crate::telemetry::metrics::Metrics;
 use crate::time::{Clock, Monotonic};
-
-/// Keys that the in-process memory holds: some 10 MiB.
-const RECENT_KEYS: usize = 65_536;
 
 /// The running server.
 #[derive(Debug)]
@@ -55,8 +54,9 @@ impl App {
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         let Self { config, clock, metrics } = self;
         metrics.server().limits.get_or_init(|| bounds(&config));
-        let memory = Arc::new(RecentKeys::new(RECENT_KEYS, config.store.digest_window));
-        let store = open_store(&config, &clock, &metrics, &memory).await?;
+        let beside = Beside::start(&config.store, config.redis.clone(), &metrics, &clock);
+        let store = open_store(&config, &clock, &beside).await?;
+        beside.join(&store);
 
         let ingest_tasks = TaskTracker::new();
         let forward_tasks = TaskTracker::new();
@@ -100,7 +100,7 @@ impl App {
                 health_path: config.health_path,
             },
             store.clone(),
-            memory,
+            beside.front(),
             metrics.clone(),
             clock.clone(),
             ingest_tasks.clone(),
@@ -160,6 +160,7 @@ impl App {
         forward_tasks.wait().await;
 
         store.close().await;
+        beside.stop().await;
         stop_admin.cancel();
         admin_tasks.close();
         admin_tasks.wait().await;
@@ -191,26 +192,9 @@ fn bounds(config: &Config) -> Vec<(&'static str, u64)> {
     bounds
 }
 
-async fn open_store(
-    config: &Config,
-    clock: &Clock,
-    metrics: &Metrics,
-    memory: &Arc<RecentKeys>,
-) -> anyhow::Result<Store> {
+async fn open_store(config: &Config, clock: &Clock, beside: &Beside) -> anyhow::Result<Store> {
     let lanes = config.upstreams.iter().map(UpstreamSettings::for_store).collect();
-    let notices = {
-        let memory = Arc::clone(memory);
-        let metrics = metrics.clone();
-        move |notice: Notice| {
-            if let Notice::Admitted { source, admission, .. } = &notice {
-                metrics.source(source).admitted(admission);
-            }
-            memory.observe(&notice);
-            let keys = i64::try_from(memory.len()).unwrap_or(i64::MAX);
-            metrics.server().recent_keys.set(keys);
-        }
-    };
-    Store::open(config.store.clone(), lanes, clock.clone(), Box::new(notices))
+    Store::open(config.store.clone(), lanes, clock.clone(), beside.notices())
         .await
         .with_context(|| format!("could not open the store in {}", config.store.place))
 }

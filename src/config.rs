@@ -25,6 +25,7 @@ pub use self::report::{Line, Report};
 use self::secrets::Secrets;
 pub(crate) use self::secrets::{looks_like_path, looks_like_variable};
 use crate::admin::AdminSettings;
+use crate::dedupe::settings::RedisSettings;
 use crate::diagnostic::Diagnostics;
 use crate::forward::settings::UpstreamSettings;
 use crate::ingest::source::{Limits, Source};
@@ -56,6 +57,8 @@ pub struct Config {
     pub admin: AdminSettings,
     /// `[store]` and `[dedupe]`.
     pub store: StoreSettings,
+    /// `[dedupe.redis]`.
+    pub redis: Option<RedisSettings>,
     /// `[upstreams.NAME]`, in the order of the file.
     pub upstreams: Vec<UpstreamSettings>,
     /// `[sources.NAME]`, in the order of the file.
@@ -242,7 +245,11 @@ fn written(flags: &Flags) -> File {
             ..file::Admin::default()
         },
         store: file::Store {
-            path: flags.store.as_ref().map(|path| at(path.to_string_lossy().into_owned())),
+            sqlite: flags.store.as_ref().map(|path| {
+                at(file::Sqlite {
+                    path: Some(at(path.to_string_lossy().into_owned())),
+                })
+            }),
             ..file::Store::default()
         },
         upstreams: vec![(at(defaults::NO_FILE_UPSTREAM.to_owned()), upstream)],

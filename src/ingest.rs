@@ -5,8 +5,8 @@
 //! durable, and the answer needs nothing but that.
 //!
 //! **Theory of operation.** [`Ingest::receive`] tells the whole story. What the head alone shows is refused before a body
-//! byte is read. A request that is not verified touches neither store nor memory. The append is handed over without a
-//! wait between verification and the queue, so a client that hangs up cancels nothing that was complete.
+//! byte is read. A request that is not verified touches neither store nor memory. From verification on the work goes on
+//! by itself, so a client that hangs up cancels nothing that was complete.
 //!
 //! **Promises.** P1: a 2xx is made from a [`Receipt`] or a [`ChallengeAnswer`] (see [`respond`]). P3: only a
 //! [`VerifiedRequest`](crate::verify::VerifiedRequest) reaches the key, the memory and the store. P6: connections, heads,
@@ -26,18 +26,20 @@ use ipnet::IpNet;
 use tokio_util::task::TaskTracker;
 use tracing::info;
 
-use crate::dedupe::memory::RecentKeys;
+use crate::dedupe::front::{Behind, Front};
+use crate::dedupe::memory::Found;
+use crate::dedupe::protocol::About;
 use crate::ingest::body::{Budget, Unread};
 use crate::ingest::refusal_log::RefusalLog;
 use crate::ingest::respond::{Accepted, Refusal};
 use crate::ingest::source::{Limits, Source};
-use crate::ingest::tally::Tally;
+use crate::ingest::tally::{Stored, Tally};
 use crate::key;
 use crate::net::listen::Handler;
 use crate::pace::Pace;
 use crate::request::{RawRequest, RequestHead};
 use crate::store::Store;
-use crate::store::model::{NewEvent, Receipt};
+use crate::store::model::NewEvent;
 use crate::telemetry::metrics::{Metrics, SourceMetrics};
 use crate::time::{Clock, Monotonic};
 use crate::verify::{ChallengeAnswer, Reason, Verified};
@@ -68,13 +70,13 @@ pub struct IngestSettings {
 /// Serves the public listener.
 #[derive(Debug)]
 pub struct Ingest {
-    sources: HashMap<String, Served>,
+    sources: HashMap<String, Arc<Served>>,
     limits: Limits,
     trusted_proxies: Vec<IpNet>,
     health_path: Option<String>,
     budget: Budget,
     store: Store,
-    memory: Arc<RecentKeys>,
+    front: Front,
     metrics: Metrics,
     refusals: RefusalLog,
     clock: Clock,
@@ -93,8 +95,8 @@ struct Served {
 
 /// How a request to a source ended well.
 enum Answer {
-    /// Stored, or a duplicate of what is.
-    Accepted { receipt: Receipt, conflict: bool },
+    /// It is durable, or a duplicate of what is.
+    Stored(Stored),
     /// The provider's hand-shake.
     Challenge(ChallengeAnswer),
     /// A method that a source answers by itself.
@@ -106,7 +108,7 @@ impl Ingest {
     pub fn new(
         settings: IngestSettings,
         store: Store,
-        memory: Arc<RecentKeys>,
+        front: Front,
         metrics: Metrics,
         clock: Clock,
         tracker: TaskTracker,
@@ -127,7 +129,7 @@ impl Ingest {
                     metrics: own,
                     source,
                 };
-                (served.source.path.clone(), served)
+                (served.source.path.clone(), Arc::new(served))
             })
             .collect();
         Self {
@@ -137,7 +139,7 @@ impl Ingest {
             trusted_proxies: settings.trusted_proxies,
             health_path: settings.health_path,
             store,
-            memory,
+            front,
             metrics,
             refusals: RefusalLog::new(),
             clock,
@@ -154,7 +156,7 @@ impl Ingest {
     /// The life of a request to a source, up to its answer.
     async fn receive(
         &self,
-        served: &Served,
+        served: &Arc<Served>,
         tally: &mut Tally<'_>,
         head: RequestHead,
         body: Incoming,
@@ -198,14 +200,15 @@ impl Ingest {
         let dedupe_key =
             key::dedupe_key(&event, &source.dedupe).map_err(|rejection| Refusal::Rejected(rejection.reason))?;
         let body_mark = key::body_mark(&event);
-        if let Some(found) = self.memory.look(&source.name, &dedupe_key, &body_mark, received_at) {
-            return Ok(Answer::Accepted {
-                receipt: found.receipt,
-                conflict: found.conflict,
-            });
+        let about = About {
+            kind: dedupe_key.kind(),
+            received_at,
+            body_mark,
+        };
+        if let Some(Found { receipt, conflict }) = self.front.recent(&source.name, &dedupe_key, &about) {
+            return Ok(Answer::Stored(Stored::Known { receipt, conflict }));
         }
-        served.take_rate(self.clock.monotonic())?;
-        let appended = self.store.append(NewEvent {
+        let new = NewEvent {
             source: source.name.clone(),
             upstreams: Arc::clone(&source.upstreams),
             content: source
@@ -216,15 +219,30 @@ impl Ingest {
             key: dedupe_key,
             body_mark,
             request: event,
-        });
-        let receipt = tally.append(appended, served.patience).await?;
-        Ok(Answer::Accepted {
-            receipt,
-            conflict: false,
-        })
+        };
+        let stored = match self.front.behind() {
+            None => {
+                served.take_rate(self.clock.monotonic())?;
+                let appended = self.store.append(new);
+                let storing = async move { Ok(Stored::Appended(appended.await?)) };
+                tally.store(storing, served.patience).await?
+            }
+            Some(behind) => {
+                let storing = look_then_append(
+                    behind.clone(),
+                    self.store.clone(),
+                    Arc::clone(served),
+                    self.clock.clone(),
+                    new,
+                    about,
+                );
+                tally.store(storing, served.patience).await?
+            }
+        };
+        Ok(Answer::Stored(stored))
     }
 
-    fn find(&self, path: &str) -> Option<&Served> {
+    fn find(&self, path: &str) -> Option<&Arc<Served>> {
         self.sources
             .get(path)
             .or_else(|| self.sources.get(path.strip_suffix('/')?))
@@ -258,7 +276,9 @@ impl Ingest {
                 .log(&served.source, client, refusal, self.clock.monotonic());
         }
         match ended {
-            Ok(Answer::Accepted { receipt, .. }) => respond::accepted(&Accepted::new(receipt, &served.source)),
+            Ok(Answer::Stored(Stored::Appended(receipt) | Stored::Known { receipt, .. })) => {
+                respond::accepted(&Accepted::new(receipt, &served.source))
+            }
             Ok(Answer::Challenge(answer)) => respond::challenge(answer),
             Ok(Answer::Probe(response)) => response,
             Err(refusal) => respond::refused(&refusal, &served.source),
@@ -285,6 +305,22 @@ impl Ingest {
             received_at: self.clock.now(),
         }
     }
+}
+
+/// The part behind the memory: Redis may know the key; if not, the store gets the event. Goes on when the client hangs up.
+async fn look_then_append(
+    behind: Behind,
+    store: Store,
+    served: Arc<Served>,
+    clock: Clock,
+    new: NewEvent,
+    about: About,
+) -> Result<Stored, Refusal> {
+    if let Some(Found { receipt, conflict }) = behind.look(&new.source, &new.key, &about).await {
+        return Ok(Stored::Known { receipt, conflict });
+    }
+    served.take_rate(clock.monotonic())?;
+    Ok(Stored::Appended(store.append(new).await?))
 }
 
 impl Handler for Ingest {
@@ -320,13 +356,14 @@ impl Served {
 
     fn count(&self, ended: &Result<Answer, Refusal>, took: Duration) {
         match ended {
-            Ok(Answer::Accepted { receipt, conflict }) if receipt.is_duplicate() => {
+            Ok(Answer::Stored(Stored::Known { receipt, conflict })) => {
                 if *conflict && !self.source.dedupe.body_varies {
                     info!(source = %self.source.name, event = %receipt.event(), "duplicate with other bytes");
                 }
                 self.metrics.duplicate(*conflict, took);
             }
-            Ok(Answer::Accepted { .. }) => self.metrics.accepted(took),
+            // Whether it is new is counted when the store says so.
+            Ok(Answer::Stored(Stored::Appended(_))) => self.metrics.accepted(took),
             Ok(Answer::Challenge(_) | Answer::Probe(_)) => self.metrics.challenge(),
             Err(Refusal::Method) => self.metrics.method_not_allowed(),
             Err(refusal) => match refusal.failure() {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::ErrorCode;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 pub use self::claims::Claims;
 pub use self::query::{
@@ -479,6 +479,16 @@ impl Store {
             Backend::Sqlite(sqlite) => sqlite.stopped_total(upstream),
             #[cfg(test)]
             Backend::Memory(memory) => Some(memory.lane_record(upstream).stopped_total),
+        }
+    }
+
+    /// The identity of a shared store: another one after a fail-over, a recovery or a clone, and unknown while the store is
+    /// away. None where the store is this process's own.
+    pub fn identity(&self) -> Option<watch::Receiver<Option<Arc<str>>>> {
+        match &self.backend {
+            Backend::Sqlite(_) => None,
+            #[cfg(test)]
+            Backend::Memory(_) => None,
         }
     }
 

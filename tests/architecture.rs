@@ -37,7 +37,10 @@ const ROOMS: [(&str, &[&str]); 10] = [
     ("ingest", &["dedupe", "key", "net", "store", "telemetry", "verify"]),
     ("admin", &["forward", "ingest", "store", "telemetry"]),
     // Any component's settings; no component knows the configuration.
-    ("config", &["admin", "forward", "ingest", "key", "store", "verify"]),
+    (
+        "config",
+        &["admin", "dedupe", "forward", "ingest", "key", "store", "verify"],
+    ),
 ];
 
 /// Files that decide and do nothing: no runtime, no dice, no clock, no file, no socket.

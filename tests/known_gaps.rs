@@ -99,17 +99,6 @@ fn strict_order_is_not_offered_yet() {
     );
 }
 
-/// DD-03 to DD-08: no Redis yet; the store alone decides, which is what the cases ask for when Redis is away.
-#[test]
-fn redis_is_not_asked_yet() {
-    refused(
-        setup()
-            .tables("[dedupe.redis]\nurl = { env = \"REDIS_URL\" }\nnamespace = \"x\"")
-            .plain(),
-        &["redis", "not in this version"],
-    );
-}
-
 /// RS-03: no failure of the store's disk other than a full one is simulated, so the retry within the sender's deadline
 /// is proven with the store's own tests only. Silence of a source raises no alarm yet.
 #[test]

@@ -2,6 +2,7 @@
 //! other. What comes out cannot be wrong any more, so nothing behind it checks again.
 
 mod source;
+mod store;
 mod upstream;
 
 use std::collections::BTreeSet;
@@ -20,7 +21,6 @@ use crate::forward::settings::SignaturePolicy;
 use crate::id::UpstreamName;
 use crate::ingest::source::{Limits, Source};
 use crate::reader::At;
-use crate::store::settings::{Place, SqliteSettings, StoreSettings};
 use crate::verify::url::PublicUrl;
 
 /// Builds what runs from `file`; `None` when `problems` has an error, from here or from before.
@@ -28,7 +28,7 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
     let listen = or(&file.listen, defaults::LISTEN);
     let limits = limits(&file.limits, problems);
     let admin = admin(file, listen, secrets, problems);
-    let mut store = store(file, &limits, problems);
+    let mut store = store::build(file, &limits, secrets, problems);
     let upstreams: Vec<_> = file
         .upstreams
         .iter()
@@ -39,7 +39,8 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
     require_something(file, problems);
     unused_upstreams(file, problems);
     stale_signatures(file, &sources, problems);
-    raise_window(file, &sources, &mut store, problems);
+    store::raise_window(file, &sources, &mut store, problems);
+    let redis = store::redis(file, &store, secrets, problems);
     let config = Config {
         listen,
         shutdown_delay: within(
@@ -59,6 +60,7 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
         limits,
         admin,
         store,
+        redis,
         upstreams,
         sources,
     };
@@ -186,73 +188,6 @@ fn hosts(file: &File, problems: &mut Diagnostics) -> Vec<String> {
     hosts
 }
 
-fn store(file: &File, limits: &Limits, problems: &mut Diagnostics) -> StoreSettings {
-    let written = &file.store;
-    if let Some(path) = &written.path
-        && (path.value.trim().is_empty() || path.value.contains('\0'))
-    {
-        problems.error(
-            path.span.clone(),
-            "bad value for `store.sqlite.path`",
-            "expected a directory",
-            Some(format!("the default is \"{}\"", defaults::STORE_PATH)),
-        );
-    }
-    let sqlite = SqliteSettings {
-        path: written
-            .path
-            .as_ref()
-            .map_or_else(|| defaults::STORE_PATH.into(), |path| path.value.clone().into()),
-        min_free: within(&written.min_free, &defaults::MIN_FREE, "store.min_free", problems),
-        separate: false,
-    };
-    if sqlite.min_free == 0 {
-        problems.warning(
-            span(&written.min_free),
-            "`store.min_free` is off",
-            "a full disk is then noticed only when a write fails",
-            None,
-        );
-    }
-    let settings = StoreSettings {
-        place: Place::Sqlite(sqlite),
-        retention: within(&written.retention, &defaults::RETENTION, "store.retention", problems),
-        dead_retention: within(
-            &written.dead_retention,
-            &defaults::DEAD_RETENTION,
-            "store.dead_retention",
-            problems,
-        ),
-        max_bytes: within(&written.max_bytes, &defaults::MAX_BYTES, "store.max_bytes", problems),
-        window: within(&file.dedupe.window, &defaults::WINDOW, "dedupe.window", problems),
-        digest_window: within(
-            &file.dedupe.digest_window,
-            &defaults::DIGEST_WINDOW,
-            "dedupe.digest_window",
-            problems,
-        ),
-        unadmitted: limits.unadmitted,
-        keep_deaths: false,
-    };
-    if settings.digest_window > settings.window {
-        problems.error(
-            span(&file.dedupe.digest_window).or(span(&file.dedupe.window)),
-            "`dedupe.digest_window` is longer than `dedupe.window`",
-            format!("{} against {}", settings.digest_window.show(), settings.window.show()),
-            Some("a digest says less than an id and is remembered for a shorter time".to_owned()),
-        );
-    }
-    if settings.max_bytes < limits.body {
-        problems.error(
-            span(&written.max_bytes).or(span(&file.limits.body)),
-            "`store.max_bytes` is smaller than one body",
-            format!("`limits.body` is {}", limits.body.show()),
-            None,
-        );
-    }
-    settings
-}
-
 /// The one for all sources; a source's own may also replace path and query.
 fn check_public_url(file: &File, problems: &mut Diagnostics) {
     let Some(written) = &file.public_url else { return };
@@ -356,27 +291,6 @@ fn stale_signatures(file: &File, sources: &[Source], problems: &mut Diagnostics)
                 );
             }
         }
-    }
-}
-
-/// A key must outlive the provider's last retry, or that retry would be new.
-fn raise_window(file: &File, sources: &[Source], store: &mut StoreSettings, problems: &mut Diagnostics) {
-    for source in sources {
-        let Some(horizon) = source.verifier.record().retry_horizon() else {
-            continue;
-        };
-        if horizon <= store.window {
-            continue;
-        }
-        if let Some(window) = &file.dedupe.window {
-            problems.warning(
-                window.span.clone(),
-                format!("`dedupe.window` is raised to {}", horizon.show()),
-                format!("the provider of source `{}` retries for that long", source.name),
-                None,
-            );
-        }
-        store.window = horizon;
     }
 }
 

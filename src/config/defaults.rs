@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use crate::dedupe::settings::RedisSettings;
 use crate::forward::settings::SignaturePolicy;
 use crate::reader::{show_duration, show_size};
 
@@ -60,6 +61,9 @@ pub(super) const MIN_FREE: Setting<u64> = setting(512 * MIB, 0, 1 << 60);
 
 pub(super) const WINDOW: Setting<Duration> = setting(secs(7 * 86_400), ms(1), TEN_YEARS);
 pub(super) const DIGEST_WINDOW: Setting<Duration> = setting(secs(300), ms(1), DAY);
+
+pub(super) const REDIS_TIMEOUT: Setting<Duration> = setting(RedisSettings::TIMEOUT, ms(1), secs(10));
+pub(super) const REDIS_ADMIT_TIMEOUT: Setting<Duration> = setting(RedisSettings::ADMIT_TIMEOUT, ms(10), HOUR);
 
 pub(super) const CONCURRENCY: i64 = 16;
 pub(super) const TIMEOUT: Setting<Duration> = setting(secs(30), ms(1), HOUR);

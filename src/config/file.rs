@@ -13,8 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::values::{
-    TOKEN_KEYS, address, dedupe_rule, methods, networks, params, secret, secrets, signature_policy, tolerance,
+    TOKEN_KEYS, address, dedupe_rule, methods, networks, params, secret, secrets, signature_policy, text_or_secret,
+    tolerance,
 };
+use crate::dedupe::protocol::OnDown;
 use crate::diagnostic::Diagnostics;
 use crate::forward::settings::SignaturePolicy;
 use crate::key::{IdMissing, Part};
@@ -96,7 +98,7 @@ pub(super) struct Admin {
     pub hosts: Option<At<Vec<At<String>>>>,
 }
 
-/// `[store]` and `[store.sqlite]`.
+/// `[store]`.
 #[derive(Debug, Default)]
 pub(super) struct Store {
     /// Keep delivered events.
@@ -107,8 +109,24 @@ pub(super) struct Store {
     pub max_bytes: Option<At<u64>>,
     /// Bytes that stay free.
     pub min_free: Option<At<u64>>,
+    /// `[store.sqlite]`.
+    pub sqlite: Option<At<Sqlite>>,
+    /// `[store.postgres]`.
+    pub postgres: Option<At<Postgres>>,
+}
+
+/// `[store.sqlite]`.
+#[derive(Debug, Default)]
+pub(super) struct Sqlite {
     /// Directory of the embedded store.
     pub path: Option<At<String>>,
+}
+
+/// `[store.postgres]`.
+#[derive(Debug, Default)]
+pub(super) struct Postgres {
+    /// Where the database is.
+    pub url: Option<SecretEntry>,
 }
 
 /// `[dedupe]`.
@@ -118,6 +136,23 @@ pub(super) struct Dedupe {
     pub window: Option<At<Duration>>,
     /// Keys made from a digest.
     pub digest_window: Option<At<Duration>>,
+    /// `[dedupe.redis]`.
+    pub redis: Option<At<Redis>>,
+}
+
+/// `[dedupe.redis]`.
+#[derive(Debug, Default)]
+pub(super) struct Redis {
+    /// Where it is.
+    pub url: Option<SecretEntry>,
+    /// Names the replicas that share events.
+    pub namespace: Option<At<String>>,
+    /// What admission does without it.
+    pub on_down: Option<At<OnDown>>,
+    /// For a look.
+    pub timeout: Option<At<Duration>>,
+    /// For admission, before `on_down` says what happens.
+    pub admit_timeout: Option<At<Duration>>,
 }
 
 /// `[upstreams.NAME]`.
@@ -299,13 +334,18 @@ impl Store {
             dead_retention: section.duration("dead_retention", problems),
             max_bytes: section.size("max_bytes", problems),
             min_free: section.size("min_free", problems),
-            path: one(&mut section, "sqlite", problems, |mut sqlite, problems| {
+            sqlite: maybe(&mut section, "sqlite", problems, |mut sqlite, problems| {
                 let path = sqlite.string("path", problems);
                 sqlite.finish(problems);
-                path
+                Sqlite { path }
+            }),
+            postgres: maybe(&mut section, "postgres", problems, |mut postgres, problems| {
+                require(&postgres, "url", "{ env = \"DATABASE_URL\" }", problems);
+                let url = text_or_secret(&mut postgres, "url", problems);
+                postgres.finish(problems);
+                Postgres { url }
             }),
         };
-        section.not_in_this_version(&["postgres"]);
         section.finish(problems);
         store
     }
@@ -316,10 +356,29 @@ impl Dedupe {
         let dedupe = Self {
             window: section.duration("window", problems),
             digest_window: section.duration("digest_window", problems),
+            redis: maybe(&mut section, "redis", problems, Redis::read),
         };
-        section.not_in_this_version(&["redis"]);
         section.finish(problems);
         dedupe
+    }
+}
+
+impl Redis {
+    fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
+        require(&section, "url", "{ env = \"REDIS_URL\" }", problems);
+        let redis = Self {
+            url: text_or_secret(&mut section, "url", problems),
+            namespace: section.string("namespace", problems),
+            on_down: section.parsed("on_down", problems, |text| match text {
+                "store" => Ok(OnDown::Store),
+                "refuse" => Ok(OnDown::Refuse),
+                _ => Err("expected \"store\" or \"refuse\"".to_owned()),
+            }),
+            timeout: section.duration("timeout", problems),
+            admit_timeout: section.duration("admit_timeout", problems),
+        };
+        section.finish(problems);
+        redis
     }
 }
 
@@ -436,6 +495,21 @@ fn one<'t, T: Default>(
         Some(inner) => read(inner, problems),
         None => T::default(),
     }
+}
+
+/// A table that says something by being there.
+fn maybe<'t, T>(
+    section: &mut Section<'t>,
+    key: &'static str,
+    problems: &mut Diagnostics,
+    read: impl FnOnce(Section<'t>, &mut Diagnostics) -> T,
+) -> Option<At<T>> {
+    let span = section.key_span(key)?;
+    let inner = section.section(key, problems)?;
+    Some(At {
+        value: read(inner, problems),
+        span,
+    })
 }
 
 fn many<'t, T>(

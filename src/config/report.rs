@@ -6,10 +6,13 @@ use serde::Serialize;
 
 use crate::config::Config;
 use crate::config::mask::mask;
+use crate::dedupe::protocol::OnDown;
+use crate::dedupe::settings::{Namespace, RedisSettings};
 use crate::diagnostic::{Diagnostics, Severity, line_and_column};
 use crate::id::UpstreamName;
 use crate::ingest::source::Source;
 use crate::reader::{show_duration, show_size};
+use crate::store::settings::Place;
 
 /// The problems of one configuration, with a copy of its text in which every possible secret is masked.
 #[derive(Clone, Debug)]
@@ -129,6 +132,9 @@ pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
         show_duration(store.dead_retention),
         show_duration(store.window),
     ));
+    if let Some(redis) = &config.redis {
+        line(format_args!("redis     {}", describe_redis(redis, &store.place)));
+    }
     for upstream in &config.upstreams {
         let rate = upstream.rate.map(|rate| format!(", {rate}")).unwrap_or_default();
         line(format_args!(
@@ -141,13 +147,40 @@ pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
     for source in &config.sources {
         line(format_args!("source    {}", describe(source)));
     }
-    let paced = config.upstreams.iter().any(|upstream| upstream.rate.is_some());
-    if paced || config.sources.iter().any(|source| source.rate.is_some()) {
+    if config.sources.iter().any(|source| source.rate.is_some()) {
+        line(format_args!("note      a source's rate holds per process"));
+    }
+    if let Place::Sqlite(_) = store.place
+        && (config.redis.is_some() || config.upstreams.iter().any(|upstream| upstream.rate.is_some()))
+    {
         line(format_args!(
-            "note      a rate holds per process: each process with a store of its own has the whole of it"
+            "note      an upstream's concurrency and rate hold per process: several with a store each have the whole of it \
+             each; a shared [store.postgres] divides it"
         ));
     }
     out
+}
+
+fn describe_redis(redis: &RedisSettings, place: &Place) -> String {
+    let timeout = show_duration(redis.timeout);
+    let namespace = redis.namespace.as_ref().map(Namespace::as_str);
+    match place {
+        Place::Sqlite(_) => format!(
+            "{}, namespace {}; a look takes {timeout} at most; admission waits {}, then {}",
+            redis.address,
+            namespace.unwrap_or_default(),
+            show_duration(redis.admit_timeout),
+            match redis.on_down {
+                OnDown::Store => "the store decides alone",
+                OnDown::Refuse => "goes on waiting",
+            }
+        ),
+        Place::Postgres(_) => format!(
+            "{}, namespace {}the store's own identity; a look takes {timeout} at most",
+            redis.address,
+            namespace.map(|name| format!("{name} with ")).unwrap_or_default(),
+        ),
+    }
 }
 
 fn describe(source: &Source) -> String {

@@ -280,6 +280,12 @@ fn the_example_files_load() {
         .with_variable("STRIPE_WEBHOOK_SECRET_OLD", SECRET)
         .with_variable("ACME_WEBHOOK_SECRET", SECRET)
         .with_variable("TWILIO_AUTH_TOKEN", SECRET)
+        .with_variable("GITHUB_WEBHOOK_SECRET", SECRET)
+        .with_variable(
+            "DATABASE_URL",
+            "postgres://hooks:hunter2@db.internal/hooks?sslmode=verify-full",
+        )
+        .with_variable("REDIS_URL", "rediss://default:hunter2@redis.internal:6380/0")
         .with_file("/run/secrets/stripe_connect", SECRET)
         .with_file("/run/secrets/github", SECRET);
     let examples = [
@@ -291,6 +297,14 @@ fn the_example_files_load() {
         (
             "several-sources.toml",
             include_str!("../../config/several-sources.toml"),
+        ),
+        (
+            "replicas-shared.toml",
+            include_str!("../../config/replicas-shared.toml"),
+        ),
+        (
+            "replicas-embedded.toml",
+            include_str!("../../config/replicas-embedded.toml"),
         ),
     ];
     for (name, text) in examples {
@@ -311,7 +325,7 @@ fn the_annotated_example_says_the_true_defaults() {
     let uncommented: String = text
         .lines()
         .map(|line| match line.strip_prefix("# ") {
-            Some(key) if is_key(key) => format!("{key}\n"),
+            Some(key) if is_key(key) || key == "[dedupe.redis]" => format!("{key}\n"),
             _ => format!("{line}\n"),
         })
         .collect();
@@ -326,7 +340,19 @@ fn the_annotated_example_says_the_true_defaults() {
     });
     assert!(unexpected.is_none(), "{}", report.render(false));
 
-    let without_examples: String = uncommented
+    let redis = |lines: &str| {
+        let table = format!("[dedupe.redis]\nurl = \"redis://a\"\nnamespace = \"shop\"\n{lines}");
+        format!("{:?}", good(&with_source(&table)).redis)
+    };
+    let (settings, table) = uncommented.split_once("[dedupe.redis]\n").unwrap();
+    let (table, upstreams) = table.split_once("\n\n").unwrap();
+    let own: Vec<&str> = table
+        .lines()
+        .filter(|line| !line.starts_with("url") && !line.starts_with("namespace"))
+        .collect();
+    assert_eq!(redis(&own.join("\n")), redis(""));
+
+    let without_examples: String = format!("{settings}\n{upstreams}")
         .lines()
         .take_while(|line| !line.starts_with("[sources"))
         .filter(|line| {
@@ -382,13 +408,32 @@ fn the_summary_is_no_better_than_what_was_found() {
     };
     let good = summary(&with_source(""));
     assert!(good.contains("hooksluice.toml is good\n"), "{good}");
-    assert!(!good.contains("per process"), "{good}");
+    assert!(!good.contains("per process") && !good.contains("redis"), "{good}");
     let ended = summary(&with_secret(
         "secret = { env = \"SECRET\", not_after = \"2026-01-01T00:00:00Z\" }",
     ));
     assert!(ended.contains("hooksluice.toml loads, with 2 warnings\n"), "{ended}");
     let paced = summary(&with_source("rate = \"5/s\""));
-    assert!(paced.contains("a rate holds per process"), "{paced}");
+    assert!(paced.contains("a source's rate holds per process"), "{paced}");
+    let redis = summary(&with_source(
+        "[dedupe.redis]\nurl = \"redis://user:hunter2@a\"\nnamespace = \"shop\"",
+    ));
+    assert!(
+        redis.contains("redis     ") && redis.contains("namespace shop"),
+        "{redis}"
+    );
+    assert!(
+        redis.contains("hold per process") && !redis.contains("hunter2"),
+        "{redis}"
+    );
+    let shared = summary(&with_source(
+        "[store.postgres]\nurl = \"postgres://user:hunter2@db/hooks\"",
+    ));
+    assert!(shared.contains("postgres"), "{shared}");
+    assert!(
+        !shared.contains("hold per process") && !shared.contains("hunter2"),
+        "{shared}"
+    );
 }
 
 #[test]

@@ -37,23 +37,33 @@ impl Front {
         Self { memory, redis }
     }
 
-    /// Whether the key's event is known to be durable. Anything else, also silence, means "go on".
+    /// Whether the key's event is known to be durable, to whomever. Anything else, also silence, means "go on".
     pub async fn look(&self, source: &SourceName, key: &DedupeKey, about: &About) -> Option<Found> {
-        let known = self.memory.look(source, key, &about.body_mark, about.received_at);
-        if known.is_some() {
-            return known;
+        match self.recent(source, key, about) {
+            Some(known) => Some(known),
+            None => self.redis.as_ref()?.look(source, key, about).await,
         }
-        self.redis.as_ref()?.look(source, key, about).await
     }
 
     /// Forgets what the memory holds: the store is another one now.
     pub fn clear(&self) {
         self.memory.clear();
     }
+
+    /// Whether the memory knows the key's event to be durable. `None` means "go on".
+    pub fn recent(&self, source: &SourceName, key: &DedupeKey, about: &About) -> Option<Found> {
+        self.memory.look(source, key, &about.body_mark, about.received_at)
+    }
+
+    /// What is to be asked when the memory does not know it.
+    pub fn behind(&self) -> Option<&Behind> {
+        self.redis.as_ref()
+    }
 }
 
 impl Behind {
-    async fn look(&self, source: &SourceName, key: &DedupeKey, about: &About) -> Option<Found> {
+    /// Whether Redis knows the key's event to be durable. Anything else, also silence, means "go on".
+    pub async fn look(&self, source: &SourceName, key: &DedupeKey, about: &About) -> Option<Found> {
         let heard = self.redis.look(source, key).await;
         let stage = self.protocol.step(about, Stage::Look, Input::Heard(heard));
         let Stage::Known { event, conflict } = stage else {

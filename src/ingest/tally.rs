@@ -1,7 +1,8 @@
 //! Counts each request once, also when its client leaves before the answer (P8).
 //!
 //! The HTTP library drops the work on a request whose client has gone. An event that was handed to the store by then is
-//! stored all the same, so it is counted when the store has said so, beside the connection.
+//! stored all the same (also while Redis is still asked whether it is known), so the work goes on beside the connection and it is
+//! counted when it has ended.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,11 +11,26 @@ use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
 use crate::ingest::respond::Refusal;
-use crate::store::model::{AppendError, Receipt};
+use crate::store::model::Receipt;
 use crate::telemetry::metrics::{Failure, SourceMetrics};
 use crate::time::{Clock, Monotonic};
 
-type Appending = Pin<Box<dyn Future<Output = Result<Receipt, AppendError>> + Send>>;
+/// A verified request that will be stored, or was found to be stored already.
+type Storing = Pin<Box<dyn Future<Output = Result<Stored, Refusal>> + Send>>;
+
+/// How a verified request came to be durable.
+#[derive(Debug)]
+pub(super) enum Stored {
+    /// The store has it, new or not.
+    Appended(Receipt),
+    /// A look found its key's event, before the store was asked.
+    Known {
+        /// That event.
+        receipt: Receipt,
+        /// The bytes differ.
+        conflict: bool,
+    },
+}
 
 /// One request to a source, until it is counted.
 pub(super) struct Tally<'i> {
@@ -28,8 +44,8 @@ pub(super) struct Tally<'i> {
 enum State {
     /// Nothing has been decided.
     Open,
-    /// The store has it and has not answered.
-    Appending(Appending),
+    /// It is on its way into the store, whoever is still there to hear of it.
+    Storing(Storing),
     /// Done.
     Counted,
 }
@@ -52,19 +68,19 @@ impl<'i> Tally<'i> {
 
     /// Waits for the store, for as long as the sender has patience. After that it may still be stored; the sender's
     /// retry is then its duplicate, and it is counted by what the store says in the end.
-    pub(super) async fn append(
+    pub(super) async fn store(
         &mut self,
-        append: impl Future<Output = Result<Receipt, AppendError>> + Send + 'static,
+        storing: impl Future<Output = Result<Stored, Refusal>> + Send + 'static,
         patience: Duration,
-    ) -> Result<Receipt, Refusal> {
-        let State::Appending(append) = self.state.hand_over(Box::pin(append)) else {
+    ) -> Result<Stored, Refusal> {
+        let State::Storing(storing) = self.state.hand_over(Box::pin(storing)) else {
             return Err(Refusal::StoreTooSlow);
         };
-        let Ok(answer) = tokio::time::timeout(patience, append).await else {
+        let Ok(answer) = tokio::time::timeout(patience, storing).await else {
             return Err(Refusal::StoreTooSlow);
         };
         self.state = State::Open;
-        Ok(answer?)
+        answer
     }
 
     /// Counts the request by how it ended, unless the store has yet to say.
@@ -77,8 +93,8 @@ impl<'i> Tally<'i> {
 }
 
 impl State {
-    fn hand_over(&mut self, append: Appending) -> &mut Self {
-        *self = Self::Appending(append);
+    fn hand_over(&mut self, storing: Storing) -> &mut Self {
+        *self = Self::Storing(storing);
         self
     }
 }
@@ -88,16 +104,19 @@ impl Drop for Tally<'_> {
         match std::mem::replace(&mut self.state, State::Counted) {
             State::Counted => {}
             State::Open => self.metrics.failed(Failure::Incomplete),
-            State::Appending(append) => {
+            State::Storing(storing) => {
                 // Without a runtime the process is at its end, and nobody reads the counters.
                 let Ok(runtime) = tokio::runtime::Handle::try_current() else {
                     return;
                 };
                 let (metrics, clock, began) = (Arc::clone(self.metrics), self.clock.clone(), self.began);
                 let counted = async move {
-                    match append.await {
-                        Ok(_receipt) => metrics.accepted(clock.monotonic().since(began)),
-                        Err(error) => metrics.failed(Refusal::Store(error).failure().unwrap_or(Failure::StoreFailed)),
+                    let ended = storing.await;
+                    let took = clock.monotonic().since(began);
+                    match ended {
+                        Ok(Stored::Appended(_)) => metrics.accepted(took),
+                        Ok(Stored::Known { conflict, .. }) => metrics.duplicate(conflict, took),
+                        Err(refusal) => metrics.failed(refusal.failure().unwrap_or(Failure::StoreFailed)),
                     }
                 };
                 self.tracker.spawn_on(counted, &runtime);
@@ -118,16 +137,16 @@ mod tests {
         let (metrics, tracker) = (Arc::new(SourceMetrics::default()), TaskTracker::new());
         let clock = Clock::manual(Timestamp::from_secs(1));
         let (stored, waiting) = tokio::sync::oneshot::channel();
-        let append = async move {
-            let receipt: Result<Receipt, AppendError> = waiting.await.unwrap();
-            receipt
+        let storing = async move {
+            let receipt: Receipt = waiting.await.unwrap();
+            Ok(Stored::Appended(receipt))
         };
         let mut tally = Tally::new(&metrics, &clock, &tracker, clock.monotonic());
-        let waited = tokio::time::timeout(Duration::ZERO, tally.append(append, Duration::from_secs(9))).await;
+        let waited = tokio::time::timeout(Duration::ZERO, tally.store(storing, Duration::from_secs(9))).await;
         assert!(waited.is_err(), "the client leaves while the store works");
         drop(tally);
         assert_eq!(metrics.requests(RequestOutcome::Accepted), 0);
-        stored.send(Ok(Receipt::stored(EventId::from_bytes([1; 16])))).unwrap();
+        stored.send(Receipt::stored(EventId::from_bytes([1; 16]))).unwrap();
         tracker.close();
         tracker.wait().await;
         assert_eq!(metrics.requests(RequestOutcome::Accepted), 1);

@@ -74,6 +74,33 @@ pub(super) fn secret(
     Some(secret_entry(entry, keys, problems))
 }
 
+/// A URL, which may hold a password: written out, or a reference.
+pub(super) fn text_or_secret(
+    section: &mut Section<'_>,
+    key: &'static str,
+    problems: &mut Diagnostics,
+) -> Option<SecretEntry> {
+    let found = section.value(key)?;
+    match found.value.as_str() {
+        Some(text) => Some(plain(text, found.span)),
+        None => secret(section, key, TOKEN_KEYS, problems),
+    }
+}
+
+/// A value that is no secret by itself.
+fn plain(text: &str, span: Range<usize>) -> SecretEntry {
+    SecretEntry {
+        span: span.clone(),
+        from: Some(At {
+            value: SecretFrom::Plain(Secret::new(text)),
+            span,
+        }),
+        label: None,
+        scope: None,
+        not_after: None,
+    }
+}
+
 /// Says nothing of what was found: it is probably the secret.
 fn not_a_reference(key: &str, span: Range<usize>, problems: &mut Diagnostics) {
     problems.error(
@@ -158,16 +185,7 @@ pub(super) fn params(section: &mut Section<'_>, problems: &mut Diagnostics) -> B
     let mut params = BTreeMap::new();
     for (name, item) in section.entries("params", "a table of names and values", problems) {
         let entry = match (item.value.as_str(), item.section()) {
-            (Some(text), _) => SecretEntry {
-                span: item.span.clone(),
-                from: Some(At {
-                    value: SecretFrom::Plain(Secret::new(text)),
-                    span: item.span,
-                }),
-                label: None,
-                scope: None,
-                not_after: None,
-            },
+            (Some(text), _) => plain(text, item.span),
             (None, Some(section)) => secret_entry(section, TOKEN_KEYS, problems),
             (None, None) => {
                 problems.error(

@@ -103,12 +103,58 @@ fn each_mistake_is_told_with_its_place_and_a_way_out() {
         (with_source("[admin]\nhosts = [\"a\", \"A\"]"), &["given twice"]),
         // Store and dedupe.
         (
-            with_source("[store.postgres]\nurl = \"x\""),
-            &["`store.postgres` is not in this version"],
+            with_source("[store.postgres]"),
+            &["`store.postgres` has no `url`", "DATABASE_URL"],
         ),
         (
-            with_source("[dedupe.redis]\nurl = \"x\""),
-            &["`dedupe.redis` is not in this version"],
+            with_source("[store.postgres]\nurl = { env = \"MISSING\" }"),
+            &["the secret of `store.postgres` is missing"],
+        ),
+        (
+            with_source("[store.sqlite]\n[store.postgres]\nurl = \"postgres://db/x\""),
+            &["both `store.sqlite` and `store.postgres` are given"],
+        ),
+        (
+            with_source("[store]\nmin_free = \"1GiB\"\n[store.postgres]\nurl = \"postgres://db/x\""),
+            &["`store.min_free` has no meaning with `store.postgres`"],
+        ),
+        (
+            with_source("[limits]\nunadmitted = 5\n[store.postgres]\nurl = \"postgres://db/x\""),
+            &["`limits.unadmitted` has no meaning with `store.postgres`"],
+        ),
+        (
+            with_source("[dedupe.redis]\nnamespace = \"a\""),
+            &["`dedupe.redis` has no `url`", "REDIS_URL"],
+        ),
+        (
+            with_source("[dedupe.redis]\nurl = \"redis://a\""),
+            &["`dedupe.redis` has no `namespace`", "required with the embedded store"],
+        ),
+        (
+            with_source("[dedupe.redis]\nurl = \"redis://a\"\nnamespace = \"{a}\""),
+            &["bad value for `dedupe.redis.namespace`"],
+        ),
+        (
+            with_source("[dedupe.redis]\nurl = \"http://user:hunter2@a\"\nnamespace = \"a\""),
+            &["the URL of `dedupe.redis` cannot be used", "redis://"],
+        ),
+        (
+            with_source("[dedupe.redis]\nurl = \"redis://a\"\nnamespace = \"a\"\non_down = \"accept\""),
+            &["expected \"store\" or \"refuse\""],
+        ),
+        (
+            with_source("[dedupe.redis]\nurl = \"redis://a\"\nnamespace = \"a\"\ntimeout = \"1m\""),
+            &["bad value for `dedupe.redis.timeout`", "must be from 1ms to 10s"],
+        ),
+        (
+            with_source(
+                "[store.postgres]\nurl = \"postgres://db/x\"\n[dedupe.redis]\nurl = \"redis://a\"\non_down = \"store\"\n\
+                 admit_timeout = \"1s\"",
+            ),
+            &[
+                "`dedupe.redis.on_down` has no meaning with `store.postgres`",
+                "`dedupe.redis.admit_timeout` has no meaning",
+            ],
         ),
         (with_source("[store.sqlite]\npath = \"\""), &["expected a directory"]),
         (with_source("[store.sqlite]\nfile = \"x\""), &["unknown key `file`"]),

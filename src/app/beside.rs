@@ -1,0 +1,228 @@
+//! [`Beside`]: what stands beside the store and knows what it has made durable: the memory of recent keys and, where it is
+//! configured, Redis. Built before the store, since the store tells it of every commit; joined to it afterwards.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::warn;
+
+use crate::dedupe::arbiter::arbitrate;
+use crate::dedupe::front::{Behind, Front};
+use crate::dedupe::memory::RecentKeys;
+use crate::dedupe::observer::Observer;
+use crate::dedupe::protocol::{Arrangement, Protocol};
+use crate::dedupe::redis::Redis;
+use crate::dedupe::renew::renew;
+use crate::dedupe::settings::{Namespace, RedisSettings};
+use crate::dedupe::teller::{Deaths, Teller};
+use crate::store::Store;
+use crate::store::model::Notice;
+use crate::store::settings::{Place, StoreSettings};
+use crate::telemetry::metrics::Metrics;
+use crate::time::Clock;
+
+/// Keys that the in-process memory holds: some 10 MiB.
+pub(super) const RECENT_KEYS: usize = 65_536;
+/// How long the memory believes a key on a shared store: a dispatch that dies at another replica must be revived by a
+/// redelivery soon after, and nobody can tell us in time.
+const SHARED_MEMORY: Duration = Duration::from_secs(10);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Beside {
+    memory: Arc<RecentKeys>,
+    behind: Option<Behind>,
+    /// What Redis's keys begin with, where the store's identity is part of it.
+    namespace: watch::Sender<Option<Namespace>>,
+    /// As configured.
+    own_namespace: Option<Namespace>,
+    /// Set once the store is open; the teller reads its marks of deaths.
+    store: Arc<OnceLock<Store>>,
+    metrics: Metrics,
+    clock: Clock,
+    tracker: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Beside {
+    /// Starts what does not need the store.
+    pub(super) fn start(store: &StoreSettings, redis: Option<RedisSettings>, metrics: &Metrics, clock: &Clock) -> Self {
+        let arrangement = match &store.place {
+            Place::Postgres(_) => Arrangement::Shared,
+            Place::Sqlite(_) => Arrangement::Separate(redis.as_ref().map(|redis| redis.on_down).unwrap_or_default()),
+        };
+        let mut memory = RecentKeys::new(RECENT_KEYS, store.digest_window);
+        if arrangement == Arrangement::Shared {
+            memory = memory.for_seconds(SHARED_MEMORY, clock.clone());
+        }
+        let memory = Arc::new(memory);
+        let tracker = TaskTracker::new();
+        let stop = CancellationToken::new();
+        let own_namespace = redis.as_ref().and_then(|redis| redis.namespace.clone());
+        let known = own_namespace.clone().filter(|_| arrangement != Arrangement::Shared);
+        let namespace = watch::Sender::new(known);
+        let opened = Arc::new(OnceLock::new());
+        let behind = redis.map(|settings| {
+            let redis = Redis::start(
+                settings,
+                namespace.subscribe(),
+                metrics,
+                clock.clone(),
+                &tracker,
+                stop.clone(),
+            );
+            let teller = Teller::start(
+                redis.clone(),
+                arrangement,
+                deaths(&opened),
+                metrics,
+                clock.clone(),
+                &tracker,
+                stop.clone(),
+            );
+            Behind {
+                redis,
+                teller,
+                protocol: Protocol {
+                    arrangement,
+                    digest_window: store.digest_window,
+                },
+            }
+        });
+        Self {
+            memory,
+            behind,
+            namespace,
+            own_namespace,
+            store: opened,
+            metrics: metrics.clone(),
+            clock: clock.clone(),
+            tracker,
+            stop,
+        }
+    }
+
+    /// What the store tells of its commits.
+    pub(super) fn notices(&self) -> Box<dyn FnMut(Notice) + Send> {
+        let redis = self
+            .behind
+            .as_ref()
+            .map(|behind| (behind.teller.clone(), behind.protocol));
+        let observer = Observer::new(Arc::clone(&self.memory), redis);
+        let memory = Arc::clone(&self.memory);
+        let metrics = self.metrics.clone();
+        Box::new(move |notice: Notice| {
+            if let Notice::Admitted { source, admission, .. } = &notice {
+                metrics.source(source).admitted(admission);
+            }
+            observer.observe(&notice);
+            let keys = i64::try_from(memory.len()).unwrap_or(i64::MAX);
+            metrics.server().recent_keys.set(keys);
+        })
+    }
+
+    /// The store is open: what needs it starts.
+    pub(super) fn join(&self, store: &Store) {
+        if self.store.set(store.clone()).is_err() {
+            warn!("joined to a second store");
+        }
+        if let Some(identity) = store.identity() {
+            let follow = follow(
+                identity,
+                self.own_namespace.clone(),
+                self.namespace.clone(),
+                Arc::clone(&self.memory),
+                self.stop.clone(),
+            );
+            self.tracker.spawn(follow);
+        }
+        let Some(behind) = &self.behind else { return };
+        if let (Arrangement::Separate(on_down), Some(claims)) = (behind.protocol.arrangement, store.claims()) {
+            let window = behind.redis.settings().window;
+            let renew = renew(store.clone(), behind.redis.clone(), window, self.stop.clone());
+            self.tracker.spawn(renew);
+            self.tracker.spawn(arbitrate(
+                claims,
+                store.clone(),
+                behind.redis.clone(),
+                behind.protocol,
+                on_down,
+                self.clock.clone(),
+                self.stop.clone(),
+            ));
+        }
+    }
+
+    /// What the data path asks.
+    pub(super) fn front(&self) -> Front {
+        Front::new(Arc::clone(&self.memory), self.behind.clone())
+    }
+
+    /// Ends all of it; the store's marks of what Redis was not told stay for the next start.
+    pub(super) async fn stop(self) {
+        self.stop.cancel();
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+}
+
+/// The store's marks, once there is a store.
+fn deaths(store: &Arc<OnceLock<Store>>) -> Deaths {
+    let (untold, told) = (Arc::clone(store), Arc::clone(store));
+    Deaths {
+        untold: Box::new(move |most| {
+            let store = untold.get().cloned();
+            Box::pin(async move {
+                match store {
+                    // A store that cannot say now is asked again soon.
+                    Some(store) => store.untold_deaths(most).await.unwrap_or_default(),
+                    None => Vec::new(),
+                }
+            })
+        }),
+        told: Box::new(move |deaths| {
+            let store = told.get().cloned();
+            Box::pin(async move {
+                if let Some(store) = store
+                    && let Err(error) = store.deaths_told(deaths).await
+                {
+                    tracing::debug!(%error, "deaths will be told again");
+                }
+            })
+        }),
+    }
+}
+
+/// Keeps the namespace what the shared store's identity makes it. Another identity is another store: what the memory
+/// knows does not speak for it.
+async fn follow(
+    mut identity: watch::Receiver<Option<Arc<str>>>,
+    own: Option<Namespace>,
+    namespace: watch::Sender<Option<Namespace>>,
+    memory: Arc<RecentKeys>,
+    stop: CancellationToken,
+) {
+    let mut last = None;
+    loop {
+        let now = identity.borrow_and_update().clone();
+        if now != last {
+            memory.clear();
+            namespace.send_replace(now.as_deref().and_then(|identity| joined(own.as_ref(), identity)));
+        }
+        last = now;
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = identity.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+fn joined(own: Option<&Namespace>, identity: &str) -> Option<Namespace> {
+    match own {
+        Some(own) => Namespace::new(&format!("{own}.{identity}")),
+        None => Namespace::new(identity),
+    }
+}
