@@ -20,6 +20,15 @@
 
 mod bare;
 mod disk;
+mod engines;
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "each test binary uses its part of it"
+)]
+#[path = "../harness/harness.rs"]
+mod harness;
 mod load;
 mod report;
 mod server;
@@ -31,6 +40,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use crate::engines::{Engines, Kind};
 use crate::load::{Load, Measured};
 use crate::report::{Cell, Pair, Report, Sustained};
 use crate::server::{Process, Server, Usage};
@@ -64,6 +74,9 @@ struct Args {
     /// The hooksluice to measure; by default the one that cargo built with this benchmark.
     #[arg(long, default_value = env!("CARGO_BIN_EXE_hooksluice"))]
     server: PathBuf,
+    /// What events are kept in. Engines are started by the benchmark and share the machine's cores.
+    #[arg(long, value_enum, default_value_t = Kind::Sqlite)]
+    store: Kind,
     /// Where the stores lie; must be the disk that counts.
     #[arg(long, default_value = env!("CARGO_TARGET_TMPDIR"))]
     scratch: PathBuf,
@@ -92,26 +105,27 @@ fn main() {
 }
 
 fn measure(args: &Args) -> Report {
-    let mut report = Report::new(&args.sizes, &args.connections);
+    let engines = Engines::start(args.store);
+    let mut report = Report::new(&args.sizes, &args.connections, args.store);
     for round in 0..args.rounds {
         eprintln!("round {} of {}", round + 1, args.rounds);
         let scratch = tempfile::tempdir_in(&args.scratch).unwrap();
         report
             .disk
             .push(disk::sync_latency(scratch.path(), Duration::from_millis(700)));
-        burst(args, &mut report, scratch.path());
+        burst(args, &mut report, &engines, scratch.path());
         if args.sustained_seconds > 0.0 {
-            sustained(args, &mut report, scratch.path());
+            sustained(args, &mut report, &engines, scratch.path());
         }
     }
     report
 }
 
 /// Both servers in turn over every cell.
-fn burst(args: &Args, report: &mut Report, scratch: &std::path::Path) {
+fn burst(args: &Args, report: &mut Report, engines: &Engines, scratch: &std::path::Path) {
     let stalled = upstream::stalled();
     let bare = Process::bare();
-    let server = Server::start(&args.server, &scratch.join("burst"), stalled.address(), SECRET);
+    let server = Server::start(&args.server, &scratch.join("burst"), engines, stalled.address(), SECRET);
     for cell in &mut report.cells {
         let load = |address| Load {
             address,
@@ -121,22 +135,31 @@ fn burst(args: &Args, report: &mut Report, scratch: &std::path::Path) {
             secret: SECRET,
         };
         let bare = run(&load(bare.address()), &bare);
-        let before = server.process().usage();
+        let before = (server.process().usage(), engines.cpu());
         let ours = run(&load(server.address()), server.process());
         server.wait_until_admitted();
-        let written = server.process().usage().since(before).written;
+        let written = server.process().usage().since(before.0).written;
+        let engines_cpu = engines.cpu().saturating_sub(before.1);
+        let answered = ours.measured.answered.max(1) as f64;
         cell.rounds.push(Pair {
             bare,
             ours: ours.clone(),
-            written_per_event: written as f64 / ours.measured.answered.max(1) as f64,
+            written_per_event: written as f64 / answered,
+            engines_cpu_micros: engines_cpu.as_secs_f64() * 1e6 / answered,
         });
     }
     report.burst_peak_rss.push(server.process().peak_rss());
 }
 
-fn sustained(args: &Args, report: &mut Report, scratch: &std::path::Path) {
+fn sustained(args: &Args, report: &mut Report, engines: &Engines, scratch: &std::path::Path) {
     let upstream = upstream::answering();
-    let server = Server::start(&args.server, &scratch.join("sustained"), upstream.address(), SECRET);
+    let server = Server::start(
+        &args.server,
+        &scratch.join("sustained"),
+        engines,
+        upstream.address(),
+        SECRET,
+    );
     let load = Load {
         address: server.address(),
         connections: 64,
@@ -147,9 +170,13 @@ fn sustained(args: &Args, report: &mut Report, scratch: &std::path::Path) {
     let forwarded = upstream.counter();
     let mut marks = Vec::new();
     let measured = load::run_held_back(&load, &forwarded, SUSTAINED_BACKLOG, || {
-        marks.push((server.process().usage(), upstream.count()));
+        marks.push((server.process().usage(), upstream.count(), engines.cpu()));
     });
-    let [(before, count_before), (after, count_after)] = marks[..] else {
+    let [
+        (before, count_before, engines_before),
+        (after, count_after, engines_after),
+    ] = marks[..]
+    else {
         panic!("the load marks its begin and end");
     };
     let usage = after.since(before);
@@ -158,6 +185,7 @@ fn sustained(args: &Args, report: &mut Report, scratch: &std::path::Path) {
     report.sustained.push(Sustained {
         events_per_second: events as f64 / measured.window.as_secs_f64(),
         cpu_micros_per_event: usage.cpu.as_secs_f64() * 1e6 / events as f64,
+        engines_cpu_micros: engines_after.saturating_sub(engines_before).as_secs_f64() * 1e6 / events as f64,
         written_per_event: usage.written as f64 / events as f64,
         peak_rss: server.process().peak_rss(),
         failed: measured.failed,
@@ -195,12 +223,13 @@ impl Run {
 }
 
 impl Report {
-    fn new(sizes: &[usize], connections: &[usize]) -> Self {
+    fn new(sizes: &[usize], connections: &[usize], store: Kind) -> Self {
         let cells = sizes
             .iter()
             .flat_map(|&size| connections.iter().map(move |&connections| Cell::new(size, connections)));
         Self {
             cells: cells.collect(),
+            engines: (store != Kind::Sqlite).then_some(store),
             ..Self::default()
         }
     }

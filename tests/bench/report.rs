@@ -7,12 +7,15 @@ use comfy_table::{Cell as Field, CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
 use crate::Run;
+use crate::engines::Kind;
 
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     /// One per round.
     pub(crate) disk: Vec<Duration>,
     pub(crate) cells: Vec<Cell>,
+    /// What events were kept in, where engines were measured beside the server.
+    pub(crate) engines: Option<Kind>,
     pub(crate) sustained: Vec<Sustained>,
     /// Bytes, one per round.
     pub(crate) burst_peak_rss: Vec<u64>,
@@ -32,6 +35,7 @@ pub(crate) struct Pair {
     pub(crate) bare: Run,
     pub(crate) ours: Run,
     pub(crate) written_per_event: f64,
+    pub(crate) engines_cpu_micros: f64,
 }
 
 /// One sustained run.
@@ -39,6 +43,7 @@ pub(crate) struct Pair {
 pub(crate) struct Sustained {
     pub(crate) events_per_second: f64,
     pub(crate) cpu_micros_per_event: f64,
+    pub(crate) engines_cpu_micros: f64,
     pub(crate) written_per_event: f64,
     pub(crate) peak_rss: u64,
     pub(crate) failed: u64,
@@ -167,6 +172,7 @@ impl Report {
                 "events_per_second": self.sustained_figure(|run| run.events_per_second).json(),
                 "to_bare": self.sustained_ratio().map(Figure::json),
                 "cpu_micros_per_event": self.sustained_figure(|run| run.cpu_micros_per_event).json(),
+                "engines_cpu_micros_per_event": self.sustained_figure(|run| run.engines_cpu_micros).json(),
                 "written_bytes_per_event": self.sustained_figure(|run| run.written_per_event).json(),
                 "peak_rss_mib": self.sustained_figure(|run| mib(run.peak_rss)).json(),
                 "failed": self.sustained.iter().map(|run| run.failed).sum::<u64>(),
@@ -190,6 +196,7 @@ fn cell_json(cell: &Cell) -> Value {
         "p50_micros": both(&|cell| micros(cell, 0.5)),
         "p99_micros": both(&|cell| micros(cell, 0.99)),
         "server_cpu_micros": both(&Run::cpu_micros),
+        "engines_cpu_micros": cell.figure(|pair| pair.engines_cpu_micros).json(),
         "written_bytes_per_event": cell.figure(|pair| pair.written_per_event).json(),
         "failed": cell.failed(),
     })
@@ -201,6 +208,9 @@ impl fmt::Display for Report {
             f,
             "Accepting, durable before the answer (bare hyper + HMAC : hooksluice, medians)"
         )?;
+        if let Some(kind) = self.engines {
+            writeln!(f, "Kept in {kind:?}, on the same cores; written B is hooksluice's own")?;
+        }
         let mut table = Table::new();
         table.load_style(presets::ASCII_MARKDOWN).set_header([
             "body",
@@ -211,6 +221,7 @@ impl fmt::Display for Report {
             "p99 µs",
             "CPU µs",
             "CPU ratio",
+            "engines µs",
             "written B",
             "failed",
         ]);
@@ -231,6 +242,7 @@ impl fmt::Display for Report {
                 pair(&|cell| micros(cell, 0.99), 0),
                 pair(&Run::cpu_micros, 1),
                 cell.ratio(Run::cpu_micros).spread(2),
+                format!("{:.1}", cell.figure(|pair| pair.engines_cpu_micros).median),
                 format!("{:.0}", cell.figure(|pair| pair.written_per_event).median),
                 cell.failed().to_string(),
             ];
@@ -257,6 +269,10 @@ impl fmt::Display for Report {
         }
         let cpu = self.sustained_figure(|run| run.cpu_micros_per_event);
         writeln!(f, "server CPU per event                  {} µs", cpu.spread(1))?;
+        if self.engines.is_some() {
+            let cpu = self.sustained_figure(|run| run.engines_cpu_micros);
+            writeln!(f, "the engines' CPU per event             {} µs", cpu.spread(1))?;
+        }
         let written = self.sustained_figure(|run| run.written_per_event);
         writeln!(f, "written to the device per event       {} B", written.spread(0))?;
         let rss = self.sustained_figure(|run| mib(run.peak_rss));

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use hooksluice::time::Clock;
 
+use crate::engines::Engines;
 use crate::upstream::Upstream;
 
 /// Clock ticks per second in `/proc/PID/stat`: fixed by the kernel's ABI for user space (`USER_HZ`).
@@ -59,12 +60,8 @@ impl Process {
     }
 
     pub(crate) fn usage(&self) -> Usage {
-        let stat = self.read("stat");
-        // The second field is the program's name in brackets, which may hold blanks: count from its end.
-        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-        let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
         Usage {
-            cpu: Duration::from_millis(ticks * 1000 / USER_HZ),
+            cpu: cpu_of(self.child.id()),
             written: number_after(&self.read("io"), "\nwrite_bytes:"),
         }
     }
@@ -77,6 +74,17 @@ impl Process {
     fn read(&self, file: &str) -> String {
         fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap()
     }
+}
+
+/// User and system time of all threads of a process; none when it is gone.
+pub(crate) fn cpu_of(pid: u32) -> Duration {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return Duration::ZERO;
+    };
+    // The second field is the program's name in brackets, which may hold blanks: count from its end.
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    Duration::from_millis(ticks * 1000 / USER_HZ)
 }
 
 impl Drop for Process {
@@ -95,8 +103,15 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(program: &Path, directory: &Path, upstream: SocketAddr, secret: &str) -> Self {
+    pub(crate) fn start(
+        program: &Path,
+        directory: &Path,
+        engines: &Engines,
+        upstream: SocketAddr,
+        secret: &str,
+    ) -> Self {
         fs::create_dir_all(directory).unwrap();
+        let tables = engines.tables(directory);
         let (address, admin) = (free_address(), free_address());
         let config = directory.join("hooksluice.toml");
         fs::write(
@@ -104,12 +119,10 @@ impl Server {
             format!(
                 "listen = \"{address}\"\n\
                  [admin]\nlisten = \"{admin}\"\n\
-                 [store]\nretention = \"1s\"\n\
-                 [store.sqlite]\npath = \"{}\"\n\
+                 {tables}\
                  [upstreams.app]\nurl = \"http://{upstream}\"\ntimeout = \"10m\"\n\
                  [sources.bench]\npath = \"/bench\"\nprovider = \"hmac\"\nupstreams = [\"app\"]\n\
-                 secrets = [{{ env = \"BENCH_SECRET\" }}]\n",
-                directory.join("store").display()
+                 secrets = [{{ env = \"BENCH_SECRET\" }}]\n"
             ),
         )
         .unwrap();

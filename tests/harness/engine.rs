@@ -31,6 +31,10 @@ impl Engine {
         }
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         signal_child(&self.child, signal);
     }

@@ -68,6 +68,10 @@ impl Postgres {
         self.port.address()
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.engine.as_ref().unwrap().pid()
+    }
+
     /// A new, empty database that belongs to [`ROLE`].
     pub(crate) fn database(&self) -> Database {
         let number = self.databases.fetch_add(1, Ordering::Relaxed);

@@ -56,6 +56,10 @@ impl Redis {
         self.port.address()
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.engine.as_ref().unwrap().pid()
+    }
+
     pub(crate) fn url(&self) -> String {
         url(self.address())
     }
