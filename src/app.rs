@@ -22,6 +22,7 @@ use tracing::{info, warn};
 use self::beside::{Beside, RECENT_KEYS};
 use crate::admin::Admin;
 use crate::config::Config;
+use crate::dedupe::teller::TELLS;
 use crate::forward::Forwarder;
 use crate::forward::settings::{SourceSettings, UpstreamSettings};
 use crate::ingest::source::Source;
@@ -186,6 +187,9 @@ fn bounds(config: &Config) -> Vec<(&'static str, u64)> {
         ("store.max_bytes", store.max_bytes),
         ("recent_keys", count(RECENT_KEYS)),
     ];
+    if config.redis.is_some() {
+        bounds.push(("tells", count(TELLS)));
+    }
     if let Place::Sqlite(sqlite) = &store.place {
         bounds.push(("store.min_free", sqlite.min_free));
     }

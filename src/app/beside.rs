@@ -43,8 +43,25 @@ pub(super) struct Beside {
     store: Arc<OnceLock<Store>>,
     metrics: Metrics,
     clock: Clock,
+    /// Whoever talks to Redis for the store, and the teller.
+    talking: Tasks,
+    /// The connection to Redis, which ends last: the teller has last words.
+    connection: Tasks,
+}
+
+/// Tasks that end together.
+#[derive(Debug, Default)]
+struct Tasks {
     tracker: TaskTracker,
     stop: CancellationToken,
+}
+
+impl Tasks {
+    async fn end(self) {
+        self.stop.cancel();
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
 }
 
 impl Beside {
@@ -59,8 +76,7 @@ impl Beside {
             memory = memory.for_seconds(SHARED_MEMORY, clock.clone());
         }
         let memory = Arc::new(memory);
-        let tracker = TaskTracker::new();
-        let stop = CancellationToken::new();
+        let (talking, connection) = (Tasks::default(), Tasks::default());
         let own_namespace = redis.as_ref().and_then(|redis| redis.namespace.clone());
         let known = own_namespace.clone().filter(|_| arrangement != Arrangement::Shared);
         let namespace = watch::Sender::new(known);
@@ -71,8 +87,8 @@ impl Beside {
                 namespace.subscribe(),
                 metrics,
                 clock.clone(),
-                &tracker,
-                stop.clone(),
+                &connection.tracker,
+                connection.stop.clone(),
             );
             let teller = Teller::start(
                 redis.clone(),
@@ -80,8 +96,8 @@ impl Beside {
                 deaths(&opened),
                 metrics,
                 clock.clone(),
-                &tracker,
-                stop.clone(),
+                &talking.tracker,
+                talking.stop.clone(),
             );
             Behind {
                 redis,
@@ -100,8 +116,8 @@ impl Beside {
             store: opened,
             metrics: metrics.clone(),
             clock: clock.clone(),
-            tracker,
-            stop,
+            talking,
+            connection,
         }
     }
 
@@ -135,23 +151,23 @@ impl Beside {
                 self.own_namespace.clone(),
                 self.namespace.clone(),
                 Arc::clone(&self.memory),
-                self.stop.clone(),
+                self.talking.stop.clone(),
             );
-            self.tracker.spawn(follow);
+            self.talking.tracker.spawn(follow);
         }
         let Some(behind) = &self.behind else { return };
         if let (Arrangement::Separate(on_down), Some(claims)) = (behind.protocol.arrangement, store.claims()) {
             let window = behind.redis.settings().window;
-            let renew = renew(store.clone(), behind.redis.clone(), window, self.stop.clone());
-            self.tracker.spawn(renew);
-            self.tracker.spawn(arbitrate(
+            let Tasks { tracker, stop } = &self.talking;
+            tracker.spawn(renew(store.clone(), behind.redis.clone(), window, stop.clone()));
+            tracker.spawn(arbitrate(
                 claims,
                 store.clone(),
                 behind.redis.clone(),
                 behind.protocol,
                 on_down,
                 self.clock.clone(),
-                self.stop.clone(),
+                stop.clone(),
             ));
         }
     }
@@ -163,9 +179,8 @@ impl Beside {
 
     /// Ends all of it; the store's marks of what Redis was not told stay for the next start.
     pub(super) async fn stop(self) {
-        self.stop.cancel();
-        self.tracker.close();
-        self.tracker.wait().await;
+        self.talking.end().await;
+        self.connection.end().await;
     }
 }
 
