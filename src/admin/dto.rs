@@ -236,6 +236,9 @@ pub struct Status {
     pub not_ready: Option<String>,
     /// The store.
     pub store: StoreStatus,
+    /// Redis, where it is configured.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub redis: Option<RedisStatus>,
     /// By name.
     pub sources: Vec<SourceStatus>,
     /// By name.
@@ -258,6 +261,17 @@ pub struct StoreStatus {
     pub wal_bytes: u64,
     /// Bytes free on its file system.
     pub free_bytes: u64,
+}
+
+/// Redis in a status.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct RedisStatus {
+    /// Whether there is a connection that can be used.
+    pub up: bool,
+    /// Looks are not asked at the moment, because too many were not answered in time.
+    pub breaker_open: bool,
+    /// What it has not been told yet.
+    pub waiting_tells: u64,
 }
 
 /// One source in a status. Counts are since the start of the process.
@@ -482,6 +496,7 @@ mod tests {
                 "Status",
                 json!(Status {
                     not_ready: some(),
+                    redis: Some(RedisStatus::default()),
                     ..Status::default()
                 }),
             ),
@@ -492,6 +507,7 @@ mod tests {
                     ..StoreStatus::default()
                 }),
             ),
+            ("RedisStatus", json!(RedisStatus::default())),
             ("SourceStatus", json!(SourceStatus::default())),
             (
                 "SecretStatus",

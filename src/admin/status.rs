@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 
 use super::Admin;
-use super::dto::{SecretStatus, SourceStatus, Status, StoreStatus, UpstreamStatus};
+use super::dto::{RedisStatus, SecretStatus, SourceStatus, Status, StoreStatus, UpstreamStatus};
 use super::error::ApiError;
 use crate::store::model::DispatchState;
 use crate::store::{Counts, UpstreamCounts};
@@ -32,6 +32,11 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>) -> Result<Json<Statu
             wal_bytes: counts.wal_bytes,
             free_bytes: counts.free_bytes,
         },
+        redis: admin.metrics.redis_if_any().map(|redis| RedisStatus {
+            up: redis.up.get() != 0,
+            breaker_open: redis.breaker_open.get() != 0,
+            waiting_tells: u64::try_from(redis.tells_queued.get()).unwrap_or(0),
+        }),
         sources: admin
             .metrics
             .sources()

@@ -45,11 +45,23 @@ fn shown(status: &Status) -> String {
         }
     );
     out.push_str(&format!(
-        "store: {} used, {} free, {} waiting for admission\n\n",
+        "store: {} used, {} free, {} waiting for admission\n",
         output::size(status.store.bytes),
         output::size(status.store.free_bytes),
         status.store.unadmitted
     ));
+    if let Some(redis) = &status.redis {
+        out.push_str(&format!(
+            "redis: {}, {} to be told\n",
+            match (redis.up, redis.breaker_open) {
+                (false, _) => "DOWN",
+                (true, true) => "up, too slow to be asked",
+                (true, false) => "up",
+            },
+            redis.waiting_tells
+        ));
+    }
+    out.push('\n');
     out.push_str(&sources(&status.sources));
     out.push('\n');
     out.push_str(&upstreams(&status.upstreams));
@@ -140,6 +152,9 @@ fn advice(status: &Status) -> Vec<String> {
             output::printable(problem)
         ));
     }
+    if status.redis.as_ref().is_some_and(|redis| !redis.up) {
+        out.push("Redis is down: nothing is lost; what it means is in the README, \"Several replicas\"".to_owned());
+    }
     for upstream in &status.upstreams {
         let name = output::printable(&upstream.name);
         if upstream.dead > 0 {
@@ -208,6 +223,10 @@ mod tests {
                 writable: true,
                 ..Default::default()
             },
+            redis: Some(crate::admin::dto::RedisStatus {
+                up: true,
+                ..Default::default()
+            }),
             sources: vec![SourceStatus {
                 name: "stripe".into(),
                 accepted: 10,
@@ -220,6 +239,18 @@ mod tests {
             }],
             ..Default::default()
         }
+    }
+
+    #[test]
+    fn redis_is_shown_and_needs_a_person_only_when_it_is_down() {
+        let mut status = status();
+        assert!(shown(&status).contains("redis: up, 0 to be told"));
+        assert!(advice(&status).is_empty());
+        status.redis = Some(crate::admin::dto::RedisStatus::default());
+        assert!(shown(&status).contains("redis: DOWN"));
+        assert!(advice(&status)[0].contains("Redis is down"));
+        status.redis = None;
+        assert!(!shown(&status).contains("redis"));
     }
 
     #[test]
