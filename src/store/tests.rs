@@ -3,6 +3,7 @@
 //! Each backend has a module here with its [`Bench`](bench::Bench), which says how one joins.
 
 mod bench;
+mod compare;
 mod contract;
 mod embedded;
 mod memory;

@@ -1,5 +1,7 @@
 //! A separate store: what was appended waits for its claim. The claims here are made by hand.
 
+mod history;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
