@@ -422,6 +422,47 @@ async fn futures_now<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
 }
 
 #[tokio::test]
+async fn a_turn_that_fails_keeps_its_claims() {
+    let bench = separate().await;
+    let store = bench.open().await;
+    let mut claims = store.claims().unwrap();
+    let mut ids = Vec::new();
+    for id in 0..5 {
+        ids.push(append(&store, &bench.delivery(id)).await);
+    }
+    let events = handed_out(&mut claims, 5).await;
+    let other = rusqlite::Connection::open(bench.place.path.join("hooksluice.db")).unwrap();
+    other
+        .execute_batch("CREATE TRIGGER fail BEFORE INSERT ON elsewhere BEGIN SELECT RAISE(ABORT, 'full'); END")
+        .unwrap();
+    // The fourth fails the turn that admits the first three.
+    let by = stranger(1);
+    store.claimed(all(&events[..3], Claim::Ours));
+    store.claimed(all(&events[3..4], Claim::Held { by, dead: false }));
+    store.claimed(all(&events[4..], Claim::Ours));
+    reach(true, || async { store.is_writable().is_err() }).await;
+    other.execute_batch("DROP TRIGGER fail").unwrap();
+    all_admitted(&store).await;
+    let elsewhere = Admission::Elsewhere { of: by, dead: false };
+    let wanted = [
+        Admission::New,
+        Admission::New,
+        Admission::New,
+        elsewhere,
+        Admission::New,
+    ];
+    assert_eq!(bench.admissions(), wanted);
+    reach(true, || async { store.is_writable().is_ok() }).await;
+    nothing_is_handed_out(&mut claims).await;
+    let mut feed = store.feed(&app()).unwrap();
+    for id in [0, 1, 2, 4] {
+        assert_eq!(deliver(&store, &mut feed).await.event, ids[id]);
+    }
+    store.close().await;
+    bench.check().await;
+}
+
+#[tokio::test]
 async fn a_store_that_waits_for_claims_closes() {
     let mut bench = separate().await;
     bench.setup.settings.unadmitted = 4;
