@@ -14,6 +14,7 @@ pub mod model;
 pub mod query;
 pub mod settings;
 mod sqlite;
+mod trust;
 mod window;
 
 use std::path::{Path, PathBuf};

@@ -20,7 +20,7 @@ use super::disk::Reserve;
 use super::inbox::{Inbox, LeaseRef, Order, Patience, Settle, Work};
 use super::keys::Keys;
 use super::lease::Grant;
-use super::retention::{Retention, TimeTrust};
+use super::retention::Retention;
 use super::schema::{Files, Lock};
 use super::{LaneStatus, Shared, States, Status, Tuning, describe, position, recover, schema, to_i64};
 use crate::id::{EventId, SourceName, UpstreamName};
@@ -32,6 +32,7 @@ use crate::store::model::{
     AppendError, BodyMark, Claim, DispatchState, LaneRecord, Notice, Receipt, Settled, StoredEvent,
 };
 use crate::store::settings::{SqliteSettings, StoreSettings};
+use crate::store::trust::TimeTrust;
 use crate::store::window::{Ready, Room, WINDOW_MAX, Window};
 use crate::store::{OpenError, StoreError};
 use crate::time::Clock;
