@@ -54,6 +54,20 @@ impl EventId {
         Self(Uuid::from_u128(value))
     }
 
+    /// The id of an event in a shared store. `counter` is one more than in this process's last id, so that its ids of one
+    /// millisecond keep their order; `random` fills the bits that are left.
+    pub fn shared(received_at: Timestamp, counter: u32, random: u64) -> Self {
+        let millis = u64::try_from(received_at.as_millis()).unwrap_or(0);
+        // rand_a: 12 bits, rand_b: 62 bits, of which the upper 20 are the rest of the counter.
+        let value = (u128::from(millis & 0xffff_ffff_ffff) << 80)
+            | (0x7 << 76)
+            | (u128::from(counter >> 20) << 64)
+            | (0b10 << 62)
+            | (u128::from(counter & 0xf_ffff) << 42)
+            | u128::from(random & ((1 << 42) - 1));
+        Self(Uuid::from_u128(value))
+    }
+
     /// The append position that [`EventId::embedded`] put in. Any UUID has such bits: whoever looks up by it compares
     /// the whole id with what is found.
     pub fn position(self) -> Position {
@@ -171,6 +185,21 @@ mod tests {
             assert_eq!(id.received_at(), Timestamp::from_millis(1_700_000_000_123));
             assert_eq!(id.to_string().parse::<EventId>().unwrap(), id);
         }
+    }
+
+    #[test]
+    fn a_shared_event_id_is_a_uuid_v7_and_rises_with_the_counter() {
+        let received_at = Timestamp::from_millis(1_700_000_000_123);
+        let ids = [0, 1, 0xf_ffff, 0x10_0000, u32::MAX].map(|counter| EventId::shared(received_at, counter, u64::MAX));
+        for id in ids {
+            let uuid = Uuid::from_bytes(*id.as_bytes());
+            assert_eq!(
+                (uuid.get_version_num(), uuid.get_variant()),
+                (7, uuid::Variant::RFC4122)
+            );
+            assert_eq!(id.received_at(), received_at);
+        }
+        assert!(ids.is_sorted_by(|a, b| a < b));
     }
 
     #[test]

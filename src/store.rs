@@ -1,6 +1,7 @@
 //! The durable store: append, admit, lease, settle.
 //!
-//! [`Store`] is a handle on a backend: embedded (SQLite, one writer thread; see the `sqlite` module for how and why).
+//! [`Store`] is a handle on a backend: embedded (SQLite, one writer thread; see the `sqlite` module for how and why), or
+//! shared by replicas (PostgreSQL; see the `postgres` module).
 //! Its promises: P1 (a [`Receipt`] exists only after the commit and its sync), P2 (the unique key decides, once, at
 //! admission), P6 (queues, windows and the unadmitted tail are bounded), P8 (nothing undelivered is removed), P9 (an
 //! attempt's number is durable before its lease is handed out, and a lost lease cannot settle).
@@ -11,6 +12,7 @@ pub mod codec;
 #[cfg(test)]
 mod memory;
 pub mod model;
+mod postgres;
 pub mod query;
 pub mod settings;
 mod sqlite;
@@ -145,6 +147,8 @@ pub struct Store {
 enum Backend {
     /// Embedded, for one process.
     Sqlite(Arc<sqlite::Backend>),
+    /// Shared by replicas.
+    Postgres(Arc<postgres::Backend>),
     /// The reference that tests compare with.
     #[cfg(test)]
     Memory(Arc<memory::Backend>),
@@ -171,7 +175,7 @@ impl Store {
                     backend: Backend::Sqlite(Arc::new(backend)),
                 })
             }
-            Place::Postgres(_) => Err(OpenError::Unsuitable("not in this version".to_owned())),
+            Place::Postgres(_) => Self::open_shared(settings, lanes, clock, notices, postgres::Tuning::default()).await,
         }
     }
 
@@ -229,8 +233,24 @@ impl Store {
     pub(crate) fn share_use(&self, upstream: &UpstreamName) -> Option<ShareUse> {
         match &self.backend {
             Backend::Memory(memory) => memory.share_use(upstream),
-            Backend::Sqlite(_) => None,
+            Backend::Sqlite(_) | Backend::Postgres(_) => None,
         }
+    }
+
+    async fn open_shared(
+        settings: StoreSettings,
+        lanes: Vec<LaneSettings>,
+        clock: Clock,
+        notices: Box<dyn FnMut(Notice) + Send>,
+        tuning: postgres::Tuning,
+    ) -> Result<Self, OpenError> {
+        let Place::Postgres(place) = settings.place.clone() else {
+            return Err(OpenError::Unsuitable("not shared".to_owned()));
+        };
+        let backend = postgres::Backend::open(settings, &place, lanes, clock, notices, tuning).await?;
+        Ok(Self {
+            backend: Backend::Postgres(Arc::new(backend)),
+        })
     }
 
     /// Makes a verified request durable. The event is on its way when this returns; dropping the future cancels nothing
@@ -240,6 +260,7 @@ impl Store {
         let append = Append::new(event, receipt);
         let refused = match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.append(append),
+            Backend::Postgres(postgres) => postgres.append(append),
             #[cfg(test)]
             Backend::Memory(memory) => memory.append(append),
         }
@@ -259,6 +280,7 @@ impl Store {
     pub fn claims(&self) -> Option<Claims> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.claims(),
+            Backend::Postgres(_) => None,
             #[cfg(test)]
             Backend::Memory(_) => None,
         }
@@ -269,6 +291,8 @@ impl Store {
     pub fn claimed(&self, claims: Vec<(EventId, Claim)>) {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.claimed(claims),
+            // It admits without asking.
+            Backend::Postgres(_) => drop(claims),
             #[cfg(test)]
             Backend::Memory(_) => drop(claims),
         }
@@ -279,6 +303,7 @@ impl Store {
     pub async fn untold_deaths(&self, limit: usize) -> Result<Vec<Death>, StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.untold_deaths(limit).await,
+            Backend::Postgres(postgres) => postgres.untold_deaths(limit).await,
             #[cfg(test)]
             Backend::Memory(memory) => Ok(memory.untold_deaths(limit)),
         }
@@ -289,6 +314,7 @@ impl Store {
     pub async fn deaths_told(&self, deaths: Vec<Death>) -> Result<(), StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.deaths_told(deaths).await,
+            Backend::Postgres(postgres) => postgres.deaths_told(deaths).await,
             #[cfg(test)]
             Backend::Memory(memory) => {
                 memory.deaths_told(&deaths);
@@ -307,6 +333,7 @@ impl Store {
     ) -> Result<Vec<Undelivered>, StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.undelivered_keys(older_than, after, limit).await,
+            Backend::Postgres(postgres) => postgres.undelivered_keys(older_than, after, limit).await,
             #[cfg(test)]
             Backend::Memory(memory) => Ok(memory.undelivered_keys(older_than, after, limit)),
         }
@@ -316,6 +343,7 @@ impl Store {
     pub fn feed(&self, upstream: &UpstreamName) -> Option<Feed> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.feed(upstream),
+            Backend::Postgres(postgres) => postgres.feed(upstream),
             #[cfg(test)]
             Backend::Memory(memory) => memory.feed(upstream),
         }
@@ -326,6 +354,7 @@ impl Store {
     pub fn holds(&self, lease: &LeasedDispatch) -> bool {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.holds(lease),
+            Backend::Postgres(postgres) => postgres.holds(lease),
             #[cfg(test)]
             Backend::Memory(memory) => memory.holds(lease),
         }
@@ -341,6 +370,7 @@ impl Store {
         let (settled, answer) = oneshot::channel();
         let refused = match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.settle(finished, next, settled),
+            Backend::Postgres(postgres) => postgres.settle(finished, next, settled),
             #[cfg(test)]
             Backend::Memory(memory) => memory.settle(finished, next, settled),
         }
@@ -363,6 +393,7 @@ impl Store {
     ) -> Result<EventPage, StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.events(filter, before, limit).await,
+            Backend::Postgres(postgres) => postgres.events(filter, before, limit).await,
             #[cfg(test)]
             Backend::Memory(memory) => Ok(memory.events(&filter, before, limit)),
         }
@@ -372,6 +403,7 @@ impl Store {
     pub async fn event(&self, id: EventId) -> Result<Option<EventDetail>, StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.event(id).await,
+            Backend::Postgres(postgres) => postgres.event(id).await,
             #[cfg(test)]
             Backend::Memory(memory) => Ok(memory.event(id)),
         }
@@ -382,6 +414,7 @@ impl Store {
     pub async fn replay(&self, event: EventId, upstreams: Option<Vec<UpstreamName>>) -> Result<Replayed, StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.replay(event, upstreams).await,
+            Backend::Postgres(postgres) => postgres.replay(event, upstreams).await,
             #[cfg(test)]
             Backend::Memory(memory) => memory.replay(event, upstreams),
         }
@@ -391,6 +424,7 @@ impl Store {
     pub async fn discard(&self, event: EventId, upstream: Option<UpstreamName>) -> Result<Discarded, StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.discard(event, upstream).await,
+            Backend::Postgres(postgres) => postgres.discard(event, upstream).await,
             #[cfg(test)]
             Backend::Memory(memory) => memory.discard(event, upstream.as_ref()),
         }
@@ -400,6 +434,7 @@ impl Store {
     pub async fn counts(&self) -> Result<Counts, StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.counts().await,
+            Backend::Postgres(postgres) => postgres.counts().await,
             #[cfg(test)]
             Backend::Memory(memory) => Ok(memory.counts()),
         }
@@ -409,6 +444,7 @@ impl Store {
     pub fn commit_times(&self) -> Arc<Histogram> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.commit_times(),
+            Backend::Postgres(postgres) => postgres.commit_times(),
             #[cfg(test)]
             Backend::Memory(memory) => memory.commit_times(),
         }
@@ -418,6 +454,7 @@ impl Store {
     pub fn is_writable(&self) -> Result<(), AppendError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.is_writable(),
+            Backend::Postgres(postgres) => postgres.is_writable(),
             #[cfg(test)]
             Backend::Memory(memory) => memory.is_writable(),
         }
@@ -428,6 +465,7 @@ impl Store {
     pub fn clock_is_trusted(&self) -> bool {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.clock_is_trusted(),
+            Backend::Postgres(postgres) => postgres.clock_is_trusted(),
             #[cfg(test)]
             Backend::Memory(_) => true,
         }
@@ -438,6 +476,7 @@ impl Store {
     pub fn lane_record(&self, upstream: &UpstreamName) -> LaneRecord {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.lane_record(upstream),
+            Backend::Postgres(postgres) => postgres.lane_record(upstream),
             #[cfg(test)]
             Backend::Memory(memory) => memory.lane_record(upstream),
         }
@@ -448,6 +487,7 @@ impl Store {
     pub async fn save_lane_record(&self, upstream: UpstreamName, save: LaneSave) -> Result<LaneRecord, StoreError> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.save_lane_record(upstream, save).await,
+            Backend::Postgres(postgres) => postgres.save_lane_record(upstream, save).await,
             #[cfg(test)]
             Backend::Memory(memory) => memory.save_lane_record(upstream, save),
         }
@@ -458,6 +498,7 @@ impl Store {
     pub fn share(&self, upstream: &UpstreamName) -> Option<Share> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.share(upstream),
+            Backend::Postgres(postgres) => postgres.share(upstream),
             #[cfg(test)]
             Backend::Memory(memory) => memory.share(upstream),
         }
@@ -468,6 +509,7 @@ impl Store {
     pub fn report_share_use(&self, upstream: &UpstreamName, used: ShareUse) {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.report_share_use(upstream, used),
+            Backend::Postgres(postgres) => postgres.report_share_use(upstream, used),
             #[cfg(test)]
             Backend::Memory(memory) => memory.report_share_use(upstream, used),
         }
@@ -478,6 +520,7 @@ impl Store {
     pub fn stopped_total(&self, upstream: &UpstreamName) -> Option<Duration> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.stopped_total(upstream),
+            Backend::Postgres(postgres) => postgres.stopped_total(upstream),
             #[cfg(test)]
             Backend::Memory(memory) => Some(memory.lane_record(upstream).stopped_total),
         }
@@ -488,6 +531,7 @@ impl Store {
     pub fn identity(&self) -> Option<watch::Receiver<Option<Arc<str>>>> {
         match &self.backend {
             Backend::Sqlite(_) => None,
+            Backend::Postgres(postgres) => Some(postgres.identity()),
             #[cfg(test)]
             Backend::Memory(_) => None,
         }
@@ -497,6 +541,7 @@ impl Store {
     pub async fn close(self) {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.close().await,
+            Backend::Postgres(postgres) => postgres.close().await,
             #[cfg(test)]
             Backend::Memory(memory) => memory.close(),
         }

@@ -8,3 +8,4 @@ mod contract;
 mod embedded;
 mod memory;
 mod separate;
+mod shared;

@@ -99,7 +99,6 @@ impl Window {
     }
 
     /// What lies above the limit, the newest first: to be handed back, with its attempts not begun.
-    #[cfg_attr(not(test), expect(dead_code, reason = "only a shared store limits its windows"))]
     pub(super) fn take_surplus(&self) -> Vec<Ready> {
         let mut queue = self.lock();
         let mut surplus = Vec::new();

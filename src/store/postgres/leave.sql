@@ -1,0 +1,1 @@
+DELETE FROM hooksluice.replica WHERE id = $1

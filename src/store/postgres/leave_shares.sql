@@ -1,0 +1,1 @@
+DELETE FROM hooksluice.share WHERE replica = $1

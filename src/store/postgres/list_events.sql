@@ -1,0 +1,2 @@
+SELECT id, source, received_at, delivery_id, event_type, octet_length(body)::bigint AS body_bytes
+FROM hooksluice.event WHERE id < $1 ORDER BY id DESC LIMIT $2

@@ -1,0 +1,1 @@
+SELECT first, ended FROM hooksluice.part WHERE ended > $1

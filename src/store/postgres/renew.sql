@@ -1,0 +1,5 @@
+-- Renews leases; those that are not ours any more are not returned.
+UPDATE hooksluice.dispatch d SET lease_until = clock_timestamp() + $4 * interval '1 millisecond'
+FROM unnest($1::uuid[], $2::int[], $3::bigint[]) AS g (event, upstream, token)
+WHERE d.event = g.event AND d.upstream = g.upstream AND d.state = 1 AND d.token = g.token
+RETURNING d.token

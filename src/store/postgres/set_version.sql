@@ -1,0 +1,1 @@
+UPDATE hooksluice.meta SET version = $1 WHERE id = 1

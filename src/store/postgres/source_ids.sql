@@ -1,0 +1,1 @@
+SELECT name, id FROM hooksluice.source WHERE name = ANY ($1::text[])

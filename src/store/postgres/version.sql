@@ -1,0 +1,1 @@
+SELECT version FROM hooksluice.meta WHERE id = 1
