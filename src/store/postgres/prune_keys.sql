@@ -10,6 +10,6 @@ WITH old AS MATERIALIZED (
         END
     FOR UPDATE SKIP LOCKED
 ), gone AS (
-    DELETE FROM hooksluice.key k USING old WHERE k.ctid = old.place
+    DELETE FROM hooksluice.key k WHERE k.ctid = ANY (ARRAY(SELECT place FROM old))
 )
 SELECT count(*) FROM old

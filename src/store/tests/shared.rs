@@ -1,6 +1,9 @@
 //! The shared store: its bench, and what is its own (failures of the network and the database, poolers, replicas).
 
-pub(super) mod server;
+mod bouncer;
+mod faults;
+mod relay;
+mod server;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -140,6 +143,16 @@ fn of(store: &Store) -> &postgres::Backend {
 }
 
 impl Postgres {
+    /// A database of the same name on another server.
+    async fn database_on(&self, server: &server::Server) -> String {
+        self.database.create_on(server).await;
+        self.database.name.clone()
+    }
+
+    async fn run_on(&self, server: &server::Server, database: &str, sql: &str) {
+        self.database.run_on(server, database, sql).await;
+    }
+
     async fn try_open(&self) -> Result<Store, OpenError> {
         self.try_open_at(self.place.url.clone()).await
     }

@@ -1,10 +1,10 @@
 //! A PostgreSQL server of the tests' own: started once per test binary, ended with it, one database for each test.
 
-use std::io::{BufRead, BufReader};
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use tokio_postgres::{Client, NoTls};
@@ -17,17 +17,36 @@ use crate::secret::Secret;
 const RUN: &str = r#"
 set -eu
 dir=$(mktemp -d /tmp/hooksluice-postgres-XXXXXX)
-trap 'rm -rf "$dir"' EXIT
+server=
+stop() { if [ -n "$server" ]; then kill -INT "$server"; wait "$server" || true; fi; server=; }
+trap 'stop; rm -rf "$dir"' EXIT
 "$1/initdb" -D "$dir/data" -A trust -U postgres -E UTF8 --no-sync >"$dir/initdb.log" 2>&1
-"$1/postgres" -D "$dir/data" -c port="$2" -c listen_addresses=127.0.0.1 -c unix_socket_directories="$dir" \
-    -c max_connections=400 -c fsync=off -c full_page_writes=off -c logging_collector=off \
-    -c log_statement=none >"$dir/log" 2>&1 </dev/null &
-server=$!
-echo "$dir"
-cat >/dev/null
-kill -INT "$server"
-wait "$server" || true
+start() {
+    "$1/postgres" -D "$dir/data" -c port="$2" -c listen_addresses=127.0.0.1 -c unix_socket_directories="$dir" \
+        -c max_connections=400 -c fsync=off -c full_page_writes=off >>"$dir/log" 2>&1 </dev/null &
+    server=$!
+}
+start "$@"
+echo up
+while read -r word; do
+    stop
+    case $word in
+    # As after a recovery to a point in time, or a fail-over: the log goes on under another timeline.
+    recover) echo "restore_command = 'false'" >>"$dir/data/postgresql.auto.conf"; touch "$dir/data/recovery.signal" ;;
+    esac
+    start "$@"
+    echo up
+done
 "#;
+
+/// What a server can be told.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::store::tests) enum Order {
+    /// Stop and start again.
+    Restart,
+    /// The same, recovered from its log.
+    Recover,
+}
 
 pub(in crate::store::tests) static SERVER: LazyLock<Server> = LazyLock::new(Server::start);
 
@@ -35,11 +54,11 @@ pub(in crate::store::tests) static SERVER: LazyLock<Server> = LazyLock::new(Serv
 pub(in crate::store::tests) struct Server {
     pub(in crate::store::tests) port: u16,
     /// Holds the standard input open.
-    _runner: Child,
+    runner: Mutex<Child>,
 }
 
 impl Server {
-    fn start() -> Self {
+    pub(in crate::store::tests) fn start() -> Self {
         let port = free_port();
         let mut command = as_nobody_special("sh");
         let mut runner = command
@@ -51,17 +70,39 @@ impl Server {
             .current_dir("/")
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        let stdout = runner.stdout.take().unwrap();
-        BufReader::new(stdout).read_line(&mut line).unwrap();
-        let directory = PathBuf::from(line.trim());
-        assert!(directory.is_absolute(), "PostgreSQL could not be started");
-        Self { port, _runner: runner }
+        wait_until_up(&mut runner);
+        Self {
+            port,
+            runner: Mutex::new(runner),
+        }
+    }
+
+    /// Does so and returns when the server's process runs again.
+    pub(in crate::store::tests) fn order(&self, order: Order) {
+        let mut runner = self.runner.lock().unwrap();
+        let word = match order {
+            Order::Restart => "restart",
+            Order::Recover => "recover",
+        };
+        writeln!(runner.stdin.as_mut().unwrap(), "{word}").unwrap();
+        wait_until_up(&mut runner);
     }
 
     pub(in crate::store::tests) fn url(&self, user: &str, database: &str) -> String {
         format!("postgres://{user}@127.0.0.1:{}/{database}", self.port)
     }
+}
+
+/// Reads the runner's word, a byte at a time: what it says next is for the next who waits.
+fn wait_until_up(runner: &mut Child) {
+    let mut said = String::new();
+    let stdout = runner.stdout.as_mut().unwrap();
+    while !said.ends_with('\n') {
+        let mut byte = [0];
+        assert_eq!(stdout.read(&mut byte).unwrap(), 1, "PostgreSQL could not be started");
+        said.push(char::from(byte[0]));
+    }
+    assert_eq!(said, "up\n");
 }
 
 /// A database of one test.
@@ -79,17 +120,23 @@ impl Database {
             name: format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed)),
             tracker: TaskTracker::new(),
         };
-        let admin = connect("postgres", &database.tracker).await;
-        admin
-            .batch_execute(&format!("CREATE DATABASE {}", database.name))
-            .await
-            .unwrap();
+        database.create_on(&SERVER).await;
         database
+    }
+
+    pub(in crate::store::tests) async fn create_on(&self, server: &Server) {
+        let create = format!("CREATE DATABASE {}", self.name);
+        self.run_on(server, "postgres", &create).await;
+    }
+
+    pub(in crate::store::tests) async fn run_on(&self, server: &Server, database: &str, sql: &str) {
+        let client = connect(server, database, &self.tracker).await;
+        client.batch_execute(sql).await.unwrap();
     }
 
     /// As the superuser.
     pub(in crate::store::tests) async fn connect(&self) -> Client {
-        connect(&self.name, &self.tracker).await
+        connect(&SERVER, &self.name, &self.tracker).await
     }
 
     pub(in crate::store::tests) async fn run(&self, sql: &str) {
@@ -101,14 +148,35 @@ impl Database {
         self.connect().await.query_one(sql, &[]).await.unwrap().get(0)
     }
 
+    /// Notes in each transaction of the open store that answers rest on what it would wait for at its commit.
+    pub(in crate::store::tests) async fn watch_commits(&self) {
+        self.run(
+            "CREATE TABLE public.seen (setting text); GRANT ALL ON public.seen TO public; \
+             CREATE FUNCTION public.look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+             INSERT INTO public.seen SELECT current_setting('synchronous_commit'); RETURN NULL; END $$; \
+             CREATE TRIGGER look AFTER INSERT ON hooksluice.key FOR EACH STATEMENT EXECUTE FUNCTION public.look(); \
+             CREATE TRIGGER look AFTER UPDATE ON hooksluice.dispatch FOR EACH STATEMENT EXECUTE FUNCTION public.look()",
+        )
+        .await;
+    }
+
+    /// What [`Database::watch_commits`] noted.
+    pub(in crate::store::tests) async fn no_commit_was_lazy(&self) {
+        let seen = self.number("SELECT count(*) FROM public.seen").await;
+        let lazy = self
+            .number("SELECT count(*) FROM public.seen WHERE setting <> 'on'")
+            .await;
+        assert!(seen >= 10 && lazy == 0, "{seen} seen, {lazy} lazy");
+    }
+
     pub(in crate::store::tests) fn url(&self) -> Secret {
         Secret::new(SERVER.url("postgres", &self.name))
     }
 }
 
 /// Connects as the superuser, as soon as the server answers.
-async fn connect(database: &str, tracker: &TaskTracker) -> Client {
-    let url = SERVER.url("postgres", database);
+async fn connect(server: &Server, database: &str, tracker: &TaskTracker) -> Client {
+    let url = server.url("postgres", database);
     let mut failure = None;
     for _ in 0..600 {
         match tokio_postgres::connect(&url, NoTls).await {
