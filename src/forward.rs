@@ -29,6 +29,7 @@ pub mod settings;
 #[cfg(test)]
 mod share_tests;
 pub mod signature;
+mod tempo;
 #[cfg(test)]
 mod tests;
 

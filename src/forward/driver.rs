@@ -9,7 +9,7 @@
 //!
 //! - *The pace.* Each time round, the lane takes over [`Store::share`], and it reports what it makes of it in the same
 //!   hold of the lock, so that the store never believes units free that an attempt was just started on. A lane that may
-//!   start nothing leaves nothing lying in its window.
+//!   start nothing leaves nothing lying in its window; one with a part of the pace, only what it will start soon.
 //! - *Pause and resume.* [`Orders`] says which order counts; the record is looked at once a second.
 //! - *Stopped time.* Each lane counts its own; the store keeps the largest that any of them saved, and each lane counts on
 //!   from there. So the give-up clocks stand still while any replica is stopped, no moment counts twice, and an error

@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use crate::forward::breaker::{Admits, Breaker, BreakerState, Epoch, Health};
 use crate::forward::settings::UpstreamSettings;
+use crate::forward::tempo::Tempo;
 use crate::id::EventId;
 use crate::pace::{Pace, share_of};
 use crate::store::model::{Share, ShareUse};
@@ -39,7 +40,7 @@ pub const HOLD_AFTER: usize = 3;
 /// How long one hold lasts, at most, whatever the upstream asked for.
 pub const HOLD_MAX: Duration = Duration::from_secs(30);
 
-/// Dispatches for each slot that may lie ready for a lane, where another replica could send them instead.
+/// Dispatches for each slot that may lie ready for a lane, at most, where replicas share the store.
 const READY_PER_SLOT: usize = 16;
 /// Under a rate no more lie ready there than may start within this time.
 const READY_FOR: Duration = Duration::from_secs(5);
@@ -97,6 +98,7 @@ pub struct Lane {
     /// What the share makes of `concurrency` until it lapses.
     slots: usize,
     pace: Pace,
+    tempo: Tempo,
     breaker: Breaker,
     paused: bool,
     hold_until: Monotonic,
@@ -120,6 +122,7 @@ impl Lane {
             share: None,
             slots: concurrency,
             pace: Pace::new(settings.rate, settings.burst),
+            tempo: Tempo::new(now),
             breaker: Breaker::new(concurrency),
             paused,
             hold_until: now,
@@ -159,6 +162,7 @@ impl Lane {
         self.count_stopped(now);
         self.running += 1;
         self.pace.start(now);
+        self.tempo.start(now);
         let slot = Slot(self.breaker.start());
         self.check_invariants();
         Some(slot)
@@ -213,9 +217,11 @@ impl Lane {
     }
 
     /// How many dispatches may lie ready for the lane, where another replica could send them instead; `None` where
-    /// nobody else could.
-    pub fn appetite(&self, now: Monotonic) -> Option<usize> {
-        self.share?;
+    /// nobody else could. A part of the pace has one more round ready, and more only while the upstream answers so fast
+    /// that this would not last until the next claim: whatever lies ready here is kept from replicas that may be idle.
+    pub fn appetite(&mut self, now: Monotonic) -> Option<usize> {
+        let share = self.share?;
+        let tempo = self.tempo.ready(now);
         let slots = self.slots_at(now);
         if self.paused || slots == 0 {
             return Some(0);
@@ -224,6 +230,7 @@ impl Lane {
             BreakerState::Open => 1,
             BreakerState::Ramping => slots,
             BreakerState::Closed if now < self.hold_until => slots,
+            BreakerState::Closed if share.units < share.of => tempo.clamp(slots, slots.saturating_mul(READY_PER_SLOT)),
             BreakerState::Closed => slots.saturating_mul(READY_PER_SLOT),
         };
         let starts = self.pace.starts_within(READY_FOR);

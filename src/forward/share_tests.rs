@@ -161,17 +161,42 @@ fn a_probe_waits_until_a_share_that_shrank_has_a_slot() {
 #[test]
 fn what_lies_ready_is_what_the_lane_can_send_soon() {
     let mut free = lane(&settings(4));
+    free.set_share(share(4, 4), ms(0));
+    assert_eq!(free.appetite(ms(0)), Some(64), "nobody else could send it sooner");
     free.set_share(share(2, 4), ms(0));
-    assert_eq!(free.appetite(ms(0)), Some(32));
+    assert_eq!(free.appetite(ms(0)), Some(2), "one more round");
     free.pause(ms(0));
     assert_eq!(free.appetite(ms(0)), Some(0));
     let mut rated = lane(&rated(16, 10, Some(4)));
     rated.set_share(share(2, 4), ms(0));
+    assert_eq!(rated.appetite(ms(0)), Some(8), "one more round");
+    rated.set_share(share(4, 4), ms(0));
     assert_eq!(
         rated.appetite(ms(0)),
-        Some(27),
-        "5 s at 5/s, a burst of 2, and a timer's lateness"
+        Some(54),
+        "5 s at 10/s, a burst of 4, and a timer's lateness"
     );
+}
+
+#[test]
+fn a_share_of_a_fast_upstream_has_more_rounds_ready_and_one_of_a_slow_upstream_one() {
+    let whole = settings(16);
+    let run = |took: u64| {
+        let mut lane = lane(&whole);
+        lane.set_share(share(5, 16), ms(0));
+        for time in (0..10_000).step_by(usize::try_from(took).unwrap()) {
+            for slot in start_all(&mut lane, ms(time)) {
+                end(&mut lane, slot, Health::Answered, ms(time + took));
+            }
+            lane.appetite(ms(time + took));
+        }
+        lane
+    };
+    assert_eq!(run(2_000).appetite(ms(10_000)), Some(5));
+    assert_eq!(run(200).appetite(ms(10_000)), Some(16), "half a second at 25/s");
+    let mut fast = run(2);
+    assert_eq!(fast.appetite(ms(10_000)), Some(80), "never more than 16 rounds");
+    assert_eq!(fast.appetite(ms(12_000)), Some(5), "it became slow");
 }
 
 #[test]

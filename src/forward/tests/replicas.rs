@@ -58,6 +58,25 @@ async fn together_they_keep_the_upstream_s_concurrency_while_units_move() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_one_replica_accepts_runs_at_all_of_them_on_a_slow_upstream() {
+    let app = App::start(|_, _| Reply::Never).await;
+    let settings = UpstreamSettings {
+        timeout: Duration::from_secs(600),
+        ..app.settings("app")
+    };
+    let [one, two, three] = replicas(&settings, [6, 5, 5]);
+    for _ in 0..48 {
+        one.add("app", "a").await;
+    }
+    let running = || [&one, &two, &three].map(|scene| scene.status("app").running);
+    until(
+        async || (running() == [6, 5, 5]).then_some(()),
+        async || format!("{:?}", running()),
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_lost_its_units_hands_back_what_it_has_not_begun() {
     let app = App::start(|delivery, count| match (delivery, count) {
         ("stuck", 0) => Reply::Never,
