@@ -86,7 +86,8 @@ pub enum Reply {
     Absent,
     /// It holds this, whoever wrote it.
     Holds(Mark),
-    /// Nothing, in time: no answer, an error, or a value that nobody of us wrote. The command may have had its effect.
+    /// Nothing, in time: no answer, an error, or, to a look, a value that nobody of us wrote (a claim takes its place). The
+    /// command may have had its effect.
     Silent,
 }
 

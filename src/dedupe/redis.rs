@@ -20,13 +20,18 @@
 //! |---|---|---|
 //! | `GET` | reads | its reply is thrown away |
 //! | claim: `SET k v NX GET PX` | finds its own event there, which [`Protocol`](super::protocol::Protocol) takes for `Ours` | the event is durable: it was before it was claimed |
+//! | claim of a key that holds what is not ours: `EVAL` set unless it is ours | finds its own event there, as above | the event is durable; it never covers a mark of ours, `dead:` neither |
 //! | durable: `SET k v NX PX` | finds something there and leaves it | the same; it never covers `dead:`. The event may have died at another replica meanwhile only if it was older than the bound on lateness, and is dropped before |
 //! | dead: `SET k dead:… PX` | sets the same | sends a duplicate to the store, which knows better: a look more, nothing lost |
 //! | instead: `EVAL` compare-and-set | finds `<of>:` gone and does nothing | the same: it can only ever replace the event that it names |
 //! | renew: `PEXPIRE` | starts the time again | a key lives a little longer |
 //!
-//! **Promises.** P1: no error, time-out or strange value answers a look. P2: a claim's reply is what Redis held, or
-//! silence. P6: one connection, bounded buffers, a deadline for everything. P10: a look never takes longer than
+//! **Values that are not ours.** Somebody else may write under our keys. To a look this says nothing. To a claim it is an
+//! answer: Redis has lost what it was told under this key, and this key alone; so the claim takes it, and a person is
+//! told. Were it silence, one such key would hold up every event behind it.
+//!
+//! **Promises.** P1: no error, time-out or strange value answers a look. P2: a claim's reply is what Redis held of
+//! ours, or silence. P6: one connection, bounded buffers, a deadline for everything. P10: a look never takes longer than
 //! `timeout`.
 
 use std::fmt;
@@ -40,10 +45,11 @@ use tokio_util::task::TaskTracker;
 
 use self::breaker::Breaker;
 use self::commands::Silence;
+use self::foreign::Foreign;
 use self::link::Link;
 use super::protocol::{Reply, Tell};
 use super::settings::{Namespace, RedisSettings};
-use crate::id::SourceName;
+use crate::id::{EventId, SourceName};
 use crate::key::{DedupeKey, KeyKind};
 use crate::store::model::Unclaimed;
 use crate::telemetry::metrics::{LookResult, Metrics, RedisMetrics, RedisOperation};
@@ -54,6 +60,7 @@ pub mod breaker;
 mod commands;
 mod connect;
 pub mod contact;
+mod foreign;
 mod keeper;
 mod link;
 
@@ -78,6 +85,7 @@ struct Shared {
     breaker: Mutex<Breaker>,
     /// The breaker has opened: a probe is due soon.
     opened: Notify,
+    foreign: Foreign,
 }
 
 /// Something that Redis is to be told.
@@ -130,6 +138,7 @@ impl Redis {
             link: watch::Sender::new(None),
             breaker: Mutex::default(),
             opened: Notify::new(),
+            foreign: Foreign::default(),
         }));
         tracker.spawn(keeper::keep(Arc::clone(&redis.0), tracker.clone(), stop));
         redis
@@ -176,7 +185,8 @@ impl Redis {
         let now = shared.clock.monotonic();
         {
             let mut breaker = shared.breaker();
-            breaker.ended(epoch, answer.is_ok(), now);
+            let answered = answer.as_ref().map_or_else(Silence::is_other_type, |_| true);
+            breaker.ended(epoch, answered, now);
             if breaker.is_open() {
                 shared.metrics.breaker_open.set(1);
                 shared.opened.notify_one();
@@ -205,27 +215,28 @@ impl Redis {
     }
 
     /// Asks for the keys of appended events; the replies are in the order of the events. A try takes at most [`TRY`] for each
-    /// [`SLICE`]; what is silent is to be asked again, after a pause: an error may come at once.
+    /// [`SLICE`], and as long again where keys hold what is not ours; what is silent is to be asked again, after a pause:
+    /// an error may come at once.
     pub async fn claims(&self, unclaimed: &[Unclaimed]) -> Vec<Reply> {
         let shared = &self.0;
         let mut replies = Vec::with_capacity(unclaimed.len());
         for slice in unclaimed.chunks(SLICE) {
-            let answers = shared
-                .try_all(slice.len(), |namespace| {
-                    let claim = |event: &Unclaimed| {
-                        commands::claim(
-                            &commands::name(namespace, &event.source, &event.key),
-                            event.event,
-                            event.body_mark,
-                            shared.settings.ttl(event.key.kind()),
-                        )
-                    };
-                    slice.iter().map(claim).collect()
-                })
-                .await;
-            replies.extend(answers.into_iter().map(|answer| match answer {
-                Ok(value) => commands::held(&value),
-                Err(_) => Reply::Silent,
+            let events: Vec<&Unclaimed> = slice.iter().collect();
+            let answers = shared.try_claims(&events, commands::claim).await;
+            let is_foreign: Vec<bool> = answers.iter().map(commands::is_foreign).collect();
+            let foreign: Vec<&Unclaimed> = slice
+                .iter()
+                .zip(&is_foreign)
+                .filter(|(_, is)| **is)
+                .map(|(e, _)| e)
+                .collect();
+            let mut replaced = shared.replace(&foreign).await.into_iter();
+            replies.extend(answers.iter().zip(is_foreign).map(|(answer, is_foreign)| {
+                if is_foreign {
+                    replaced.next().unwrap_or(Reply::Silent)
+                } else {
+                    heard(answer)
+                }
             }));
         }
         shared.count_failures(
@@ -302,6 +313,30 @@ impl Redis {
     }
 }
 
+#[cfg(test)]
+impl Redis {
+    /// Whether connecting anew fails in a way that only a person can mend.
+    pub(super) async fn needs_a_person(&self) -> bool {
+        let opened = keeper::open(&self.0, &TaskTracker::new()).await;
+        opened.is_err_and(|away| away.is_for_a_person())
+    }
+}
+
+/// The words of the second step of a claim.
+#[cfg(test)]
+pub(super) fn replace_command(name: &str, event: EventId) -> Vec<String> {
+    let words = commands::replace(name, event, [1; 8], TRY);
+    let word = |arg| match arg {
+        redis::Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        _ => String::new(),
+    };
+    words.args_iter().map(word).collect()
+}
+
+fn heard(answer: &Result<Value, Silence>) -> Reply {
+    answer.as_ref().map_or(Reply::Silent, commands::held)
+}
+
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redis")
@@ -342,6 +377,44 @@ impl Shared {
                 Ok(()) = namespaces.changed() => {}
             }
         }
+    }
+
+    /// One try of several claims.
+    async fn try_claims(
+        &self,
+        events: &[&Unclaimed],
+        make: fn(&str, EventId, [u8; 8], Duration) -> Cmd,
+    ) -> Vec<Result<Value, Silence>> {
+        let make = |namespace: &Namespace| {
+            let claim = |event: &&Unclaimed| {
+                let name = commands::name(namespace, &event.source, &event.key);
+                make(&name, event.event, event.body_mark, self.settings.ttl(event.key.kind()))
+            };
+            events.iter().map(claim).collect()
+        };
+        self.try_all(events.len(), make).await
+    }
+
+    /// Claims keys that hold what is not ours, and tells a person of them.
+    async fn replace(&self, events: &[&Unclaimed]) -> Vec<Reply> {
+        let answers = self.try_claims(events, commands::replace).await;
+        let namespace = self.namespace();
+        let now = self.clock.monotonic();
+        for (event, answer) in events.iter().zip(&answers) {
+            let Some(namespace) = &namespace else { break };
+            let name = commands::name(namespace, &event.source, &event.key);
+            match heard(answer) {
+                // Silence is counted with all the others.
+                Reply::Silent => self.foreign.stuck(&name, answer.as_ref().err(), now),
+                Reply::Absent => {
+                    self.metrics.failed(RedisOperation::Claim);
+                    self.foreign.replaced(&name, now);
+                }
+                // Another replica was faster, and says so.
+                Reply::Holds(_) => {}
+            }
+        }
+        answers.iter().map(heard).collect()
     }
 
     /// One try of several commands, made for the current namespace: waits for a connection, then for the answers.

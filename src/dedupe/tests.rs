@@ -2,6 +2,7 @@
 //! do wrong. Servers are started by the tests, on free ports, in temporary folders, and end with them.
 
 mod faults;
+mod foreign;
 mod server;
 mod shapes;
 mod telling;

@@ -20,6 +20,26 @@ if held and string.sub(held, 1, #ARGV[1]) == ARGV[1] then
 end
 return 1";
 
+/// Sets the key to an event's mark where it holds none, and answers like a claim. Only what [`Mark::encode`] writes is
+/// left standing; `GET` of a key that is no string is an error, which says that it is none of ours.
+const REPLACE: &str = "\
+local held = redis.pcall('GET', KEYS[1])
+if type(held) == 'table' and held.err and not string.find(held.err, 'WRONGTYPE', 1, true) then
+  return held
+end
+if type(held) == 'string' then
+  local function hex(n) return string.rep('[0-9a-f]', n) end
+  local id = table.concat({hex(8), hex(4), hex(4), hex(4), hex(12)}, '%-')
+  if string.find(held, '^' .. id .. ':' .. hex(16) .. '$') or string.find(held, '^dead:' .. id .. '$') then
+    return held
+  end
+end
+local set = redis.pcall('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+if type(set) == 'table' and set.err then
+  return set
+end
+return false";
+
 /// The name of a key: `hooksluice:<namespace>:<source>:<64 hex>`. No braces: they would pin a source to one slot.
 pub(super) fn name(namespace: &Namespace, source: &SourceName, key: &DedupeKey) -> String {
     format!("hooksluice:{namespace}:{source}:{}", HEXLOWER.encode(key.digest()))
@@ -47,6 +67,14 @@ pub(super) fn claim(name: &str, event: EventId, body_mark: [u8; 8], ttl: Duratio
     set.arg(name).arg(Mark::Durable { event, body_mark }.encode());
     set.arg("NX").arg("GET").arg("PX").arg(millis(ttl));
     set
+}
+
+/// Claims a key under which something stood that is not ours: takes it unless it is, and answers with what is ours.
+pub(super) fn replace(name: &str, event: EventId, body_mark: [u8; 8], ttl: Duration) -> Cmd {
+    let mut eval = redis::cmd("EVAL");
+    eval.arg(REPLACE).arg(1).arg(name);
+    eval.arg(Mark::Durable { event, body_mark }.encode()).arg(millis(ttl));
+    eval
 }
 
 /// Says what a [`Tell`] says.
@@ -89,12 +117,22 @@ fn millis(ttl: Duration) -> u64 {
 /// A hundred years: Redis adds the time of day to it and refuses what overflows.
 const MAX_MILLIS: u64 = 100 * 366 * 24 * 3600 * 1000;
 
-/// What a look or a claim has found. Whatever nobody of us would write is no answer (DD-03).
+/// What a look or a claim has found. Whatever nobody of us would write is no answer (DD-03); a claim then goes on with
+/// [`replace`].
 pub(super) fn held(value: &Value) -> Reply {
     match value {
         Value::Nil => Reply::Absent,
         Value::BulkString(bytes) => Mark::decode(bytes).map_or(Reply::Silent, Reply::Holds),
         _ => Reply::Silent,
+    }
+}
+
+/// Whether an answer shows that under the key stands what nobody of us wrote: a text that is no mark, or another type.
+pub(super) fn is_foreign(answer: &Result<Value, Silence>) -> bool {
+    match answer {
+        Ok(Value::BulkString(bytes)) => Mark::decode(bytes).is_none(),
+        Ok(_) => false,
+        Err(silence) => silence.is_other_type(),
     }
 }
 
@@ -140,6 +178,11 @@ impl Silence {
             "READONLY" | "MASTERDOWN" => Self::Elsewhere { code },
             _ => Self::Error { code },
         }
+    }
+
+    /// The key is of another type than ours are: Redis has answered, and what it has is none of ours.
+    pub(super) fn is_other_type(&self) -> bool {
+        matches!(self, Self::Error { code } if code == "WRONGTYPE")
     }
 }
 
@@ -206,6 +249,11 @@ mod tests {
         assert!(
             instead.ends_with(&format!("1 k {one}: {two}:0202020202020202 60000")),
             "{instead}"
+        );
+        let replace = text(&replace("k", one, [1; 8], ttl));
+        assert!(
+            replace.ends_with(&format!("1 k {one}:0101010101010101 60000")),
+            "{replace}"
         );
         assert_eq!(text(&renew("k", Duration::MAX)), format!("PEXPIRE k {MAX_MILLIS}"));
     }

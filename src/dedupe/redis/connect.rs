@@ -10,8 +10,8 @@ use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
 use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError,
-    TlsCertificates, TlsMode, Value,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisConnectionInfo,
+    RedisError, ServerErrorKind, TlsCertificates, TlsMode, Value,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -38,6 +38,9 @@ const BUFFER: usize = 1024;
 const CLUSTER_RETRIES: u32 = 3;
 /// Its longest wait before that.
 const CLUSTER_RETRY_WAIT_MILLIS: u64 = 100;
+
+/// What a server says to whoever has not logged in and must.
+const NOAUTH: &str = "NOAUTH";
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -80,8 +83,15 @@ impl Away {
     pub(super) fn is_for_a_person(&self) -> bool {
         match self {
             Self::Unfit(Unfit::TooOld { .. } | Unfit::Sentinel | Unfit::ClusterNode) | Self::Certificates(_) => true,
-            Self::Handshake(error) => error.kind() == redis::ErrorKind::AuthenticationFailed,
-            Self::Mute(silence) => matches!(silence, Silence::Forbidden),
+            // The second is what the client makes of a SELECT that was refused.
+            Self::Handshake(error) => {
+                matches!(
+                    error.kind(),
+                    ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::ResponseError)
+                ) || error.code() == Some(NOAUTH)
+            }
+            Self::Mute(Silence::Forbidden) => true,
+            Self::Mute(Silence::Error { code }) => code == NOAUTH,
             _ => false,
         }
     }

@@ -78,7 +78,7 @@ pub(super) async fn keep(shared: Arc<Shared>, tracker: TaskTracker, stop: Cancel
 }
 
 /// Connects, and probes right away: a server that loads its data, or a user who may not read, is not up.
-async fn open(shared: &Shared, tracker: &TaskTracker) -> Result<(Link, Eviction), Away> {
+pub(super) async fn open(shared: &Shared, tracker: &TaskTracker) -> Result<(Link, Eviction), Away> {
     let (link, eviction) = connect::open(&shared.settings.address, tracker).await?;
     shared.breaker().probe();
     match probe(shared, &link).await {
@@ -129,6 +129,10 @@ async fn probe(shared: &Shared, link: &Link) -> Result<(), Silence> {
     let mut answer = link.ask(commands::probe(namespace.as_ref()), PROBE).await;
     if namespace.is_none() && matches!(answer, Err(Silence::Forbidden)) {
         // A user with no more rights than needed may not PING; being told so is an answer.
+        answer = Ok(redis::Value::Nil);
+    }
+    if answer.as_ref().is_err_and(Silence::is_other_type) {
+        // Somebody has written there; Redis answers all the same.
         answer = Ok(redis::Value::Nil);
     }
     let now = shared.clock.monotonic();

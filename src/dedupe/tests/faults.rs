@@ -13,14 +13,14 @@ use crate::dedupe::redis::{Telling, Told};
 use crate::store::model::Claim;
 use crate::telemetry::metrics::{LookResult, RedisOperation};
 
-fn mark(event: EventId) -> Mark {
+pub(super) fn mark(event: EventId) -> Mark {
     Mark::Durable {
         event,
         body_mark: [1; 8],
     }
 }
 
-fn telling(n: u32, tell: Tell) -> Telling {
+pub(super) fn telling(n: u32, tell: Tell) -> Telling {
     Telling {
         namespace: Namespace::new("shop").unwrap(),
         source: source(),
@@ -189,32 +189,6 @@ async fn instead_replaces_only_the_event_that_it_names() {
 }
 
 #[tokio::test]
-async fn values_and_types_that_nobody_of_us_wrote_are_no_answer() {
-    let server = Server::start(&[]).await;
-    let node = Setup::new(server.url()).up().await;
-    let name = |n: u32| name_of("shop", &key(n));
-    server.cli(&["SET", &name(1), "1"]).assert_ok();
-    assert_eq!(node.redis.look(&source(), &key(1)).await, Reply::Silent);
-    assert_eq!(node.redis.claims(&[unclaimed(1, event(1))]).await, [Reply::Silent]);
-    assert_eq!(server.cli(&["LPUSH", &name(2), "x"]).number(), 1);
-    assert_eq!(node.redis.look(&source(), &key(2)).await, Reply::Silent, "WRONGTYPE");
-    assert_eq!(node.redis.claims(&[unclaimed(2, event(2))]).await, [Reply::Silent]);
-    let instead = Tell::Instead {
-        of: event(1),
-        event: event(2),
-        body_mark: [0; 8],
-    };
-    assert_eq!(node.redis.tell(&[telling(2, instead)]).await, [Told::Silent]);
-    // The neighbours in one pipeline have their answers.
-    let slice = [1, 2, 3].map(|n| unclaimed(n, event(3)));
-    assert_eq!(
-        node.redis.claims(&slice).await,
-        [Reply::Silent, Reply::Silent, Reply::Absent]
-    );
-    assert!(node.redis.is_up());
-}
-
-#[tokio::test]
 async fn a_full_redis_refuses_claims_and_still_answers_looks() {
     let server = Server::start(&["--maxmemory-policy", "noeviction"]).await;
     let node = Setup::new(server.url()).up().await;
@@ -322,6 +296,27 @@ async fn what_the_user_may_not_do_is_no_answer() {
     })
     .await;
     assert_eq!(wrong.redis.look(&source(), &key(1)).await, Reply::Silent);
+}
+
+#[tokio::test]
+async fn a_log_in_or_a_database_that_is_refused_needs_a_person() {
+    let server = Server::start(&["--requirepass", "root"]).await;
+    let at =
+        |before: &str, after: &str| Setup::new(format!("redis://{before}127.0.0.1:{}{after}", server.port)).start();
+    for (before, after, needed) in [
+        ("", "", true),
+        ("", "/1", true),
+        (":other@", "", true),
+        (":root@", "/1000", true),
+        (":root@", "/1", false),
+    ] {
+        let node = at(before, after);
+        assert_eq!(node.redis.needs_a_person().await, needed, "{before} {after}");
+        node.end().await;
+    }
+    let nobody = Setup::new(format!("redis://127.0.0.1:{}", free_port())).start();
+    assert!(!nobody.redis.needs_a_person().await, "away is another matter");
+    nobody.end().await;
 }
 
 /// A server that answers the client's own questions as a fit one does, and everything else like this.
