@@ -1,6 +1,7 @@
 //! The pools of connections, and what each answer says about the server: its clock and its identity.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -34,18 +35,23 @@ pub(super) enum Ages {
     Own,
 }
 
-struct Connections(Connector);
+struct Connections {
+    connector: Connector,
+    /// A connection ended while it lay idle.
+    lost: Arc<AtomicBool>,
+}
 
 impl Manager for Connections {
     type Type = Conn;
     type Error = Failure;
 
     async fn create(&self) -> Result<Conn, Failure> {
-        self.0.connect(None).await
+        self.connector.connect(None).await
     }
 
     async fn recycle(&self, conn: &mut Conn, _metrics: &Metrics) -> RecycleResult<Failure> {
         if conn.client.is_closed() {
+            self.lost.store(true, Ordering::Release);
             return Err(RecycleError::message("the connection was lost"));
         }
         Ok(())
@@ -59,10 +65,15 @@ pub(super) struct Database {
     clock: Clock,
     ages: Ages,
     seen: Mutex<Seen>,
-    /// The name under which others (Redis) may speak for this store; `None` while it is not known which store answers.
+    /// The name under which others (Redis) may speak for this store; `None` while it is not known which store answers. A
+    /// store put back from a copy of its files is the same by every name that the server has, so whoever has lost a
+    /// connection, and every start, begins a new era, which the others learn with their next heartbeat.
     identity: watch::Sender<Option<Arc<str>>>,
     /// The identity must be read again.
     pub(super) doubted: Notify,
+    /// How often it was.
+    doubts: AtomicU64,
+    lost: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
@@ -82,8 +93,13 @@ impl fmt::Debug for Database {
 
 impl Database {
     pub(super) fn new(connector: &Connector, clock: Clock, ages: Ages) -> Result<Self, Failure> {
+        let lost = Arc::new(AtomicBool::new(false));
         let pool = |size| {
-            Pool::builder(Connections(connector.clone()))
+            let connections = Connections {
+                connector: connector.clone(),
+                lost: Arc::clone(&lost),
+            };
+            Pool::builder(connections)
                 .max_size(size)
                 .runtime(deadpool::Runtime::Tokio1)
                 .wait_timeout(Some(POOL_TIMEOUT))
@@ -99,6 +115,8 @@ impl Database {
             seen: Mutex::default(),
             identity: watch::channel(None).0,
             doubted: Notify::new(),
+            doubts: AtomicU64::new(0),
+            lost,
         })
     }
 
@@ -158,7 +176,11 @@ impl Database {
     }
 
     async fn take(&self, pool: &Pool<Connections>) -> Result<Object<Connections>, Failure> {
-        pool.get().await.map_err(|error| {
+        let taken = pool.get().await;
+        if self.lost.swap(false, Ordering::AcqRel) {
+            self.doubt();
+        }
+        taken.map_err(|error| {
             self.doubt();
             match error {
                 PoolError::Backend(failure) => failure,
@@ -224,8 +246,19 @@ impl Database {
         self.identity.subscribe()
     }
 
+    /// Whether a connection was lost since the store was last identified, or it never was.
+    pub(super) fn is_doubted(&self) -> bool {
+        self.identity.borrow().is_none()
+    }
+
+    /// Changes when the identity is doubted.
+    pub(super) fn doubts(&self) -> u64 {
+        self.doubts.load(Ordering::Acquire)
+    }
+
     /// Which store answers is not known until it is asked again.
     fn doubt(&self) {
+        self.doubts.fetch_add(1, Ordering::AcqRel);
         self.identity.send_if_modified(|identity| identity.take().is_some());
         self.doubted.notify_one();
     }
@@ -241,14 +274,15 @@ impl Database {
         }
     }
 
-    /// Publishes what `identity.sql` found.
-    pub(super) fn identify(&self, row: &Row) -> Result<(), Failure> {
+    /// Publishes what `identity.sql` found, unless it was doubted since `doubts`.
+    pub(super) fn identify(&self, row: &Row, doubts: u64) -> Result<(), Failure> {
         let store: Uuid = row.try_get("store")?;
         let system: i64 = row.try_get("system_identifier")?;
         let timeline: String = row.try_get("timeline")?;
         let table: u32 = row.try_get("key_table")?;
         let mut hash = Sha256::new();
         hash.update(store.as_bytes());
+        hash.update(row.try_get::<_, Uuid>("era")?.as_bytes());
         hash.update(system.to_be_bytes());
         hash.update(table.to_be_bytes());
         hash.update(timeline.as_bytes());
@@ -258,6 +292,9 @@ impl Database {
         seen.system = system;
         seen.timeline = timeline;
         drop(seen);
+        if self.doubts() != doubts {
+            return Ok(());
+        }
         self.identity
             .send_if_modified(|identity| identity.replace(Arc::clone(&name)).as_ref() != Some(&name));
         Ok(())

@@ -196,13 +196,14 @@ async fn migrate(conn: &Conn) -> Result<(), Refusal> {
         .await?;
     client.query_typed(include_str!("migration_lock.sql"), &[]).await?;
     let laid_out = client.query_typed(include_str!("check.sql"), &[]).await?;
-    let laid_out = match laid_out.first() {
-        Some(row) => row.try_get("laid_out")?,
-        None => false,
+    let (laid_out, present) = match laid_out.first() {
+        Some(row) => (row.try_get("laid_out")?, row.try_get("present")?),
+        None => (false, false),
     };
     let from = if laid_out { version(conn).await? } else { 0 };
-    if from == 0 {
-        client.batch_execute("CREATE SCHEMA IF NOT EXISTS hooksluice").await?;
+    if from == 0 && !present {
+        // Not "IF NOT EXISTS": that needs the right to create even where an administrator has made it.
+        client.batch_execute("CREATE SCHEMA hooksluice").await?;
     }
     for (step, sql) in MIGRATIONS.iter().enumerate() {
         let to = i32::try_from(step).unwrap_or(i32::MAX).saturating_add(1);

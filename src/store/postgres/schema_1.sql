@@ -3,9 +3,11 @@ CREATE TABLE hooksluice.meta (
     id      int  PRIMARY KEY CHECK (id = 1),
     -- This store's own name: part of the namespace that speaks for its events elsewhere.
     store   uuid NOT NULL,
+    -- New whenever a replica has come to the store, or come back to it.
+    era     uuid NOT NULL,
     version int  NOT NULL CHECK (version >= 1)
 );
-INSERT INTO hooksluice.meta (id, store, version) VALUES (1, gen_random_uuid(), 1);
+INSERT INTO hooksluice.meta (id, store, era, version) VALUES (1, gen_random_uuid(), gen_random_uuid(), 1);
 
 -- Names, written once so that rows and keys hold a number.
 CREATE TABLE hooksluice.source (
