@@ -56,7 +56,14 @@ impl App {
         let Self { config, clock, metrics } = self;
         metrics.server().limits.get_or_init(|| bounds(&config));
         let beside = Beside::start(&config.store, config.redis.clone(), &metrics, &clock);
-        let store = open_store(&config, &clock, &beside).await?;
+        // A database may be waited for.
+        let store = tokio::select! {
+            store = open_store(&config, &clock, &beside) => store?,
+            () = stop.cancelled() => {
+                info!("stopped before the store was open");
+                return Ok(());
+            }
+        };
         beside.join(&store);
 
         let ingest_tasks = TaskTracker::new();

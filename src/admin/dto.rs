@@ -259,8 +259,9 @@ pub struct StoreStatus {
     pub bytes: u64,
     /// Bytes of its write-ahead log.
     pub wal_bytes: u64,
-    /// Bytes free on its file system.
-    pub free_bytes: u64,
+    /// Bytes free on its file system; absent where that is a database's.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub free_bytes: Option<u64>,
 }
 
 /// Redis in a status.
@@ -504,6 +505,7 @@ mod tests {
                 "StoreStatus",
                 json!(StoreStatus {
                     problem: some(),
+                    free_bytes: Some(1),
                     ..StoreStatus::default()
                 }),
             ),

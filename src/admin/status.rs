@@ -1,6 +1,7 @@
 //! `GET /api/v1/status`, and the numbers of the store for metrics.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -9,12 +10,19 @@ use super::Admin;
 use super::dto::{RedisStatus, SecretStatus, SourceStatus, Status, StoreStatus, UpstreamStatus};
 use super::error::ApiError;
 use crate::store::model::DispatchState;
-use crate::store::{Counts, UpstreamCounts};
+use crate::store::{Counts, StoreError, UpstreamCounts};
 use crate::telemetry::metrics::{RequestOutcome, SourceMetrics, UpstreamMetrics};
 use crate::time::Timestamp;
 
+/// How long a status waits for the store: a person looks, or a scraper with a deadline of its own.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 pub(super) async fn status(State(admin): State<Arc<Admin>>) -> Result<Json<Status>, ApiError> {
-    let counts = refresh(&admin).await?;
+    // What this process knows by itself is worth most while the store does not answer.
+    let (counts, unknown) = match refresh(&admin).await {
+        Ok(counts) => (counts, None),
+        Err(error) => (Counts::default(), Some(format!("the counts are unknown: {error}"))),
+    };
     let now = admin.clock.now();
     let not_ready = admin.not_ready();
     let problem = admin.store.is_writable().err().map(|error| error.to_string());
@@ -26,7 +34,7 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>) -> Result<Json<Statu
         not_ready,
         store: StoreStatus {
             writable: problem.is_none(),
-            problem,
+            problem: problem.or(unknown),
             unadmitted: counts.unadmitted,
             bytes: counts.used_bytes,
             wal_bytes: counts.wal_bytes,
@@ -59,13 +67,17 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>) -> Result<Json<Statu
 pub(super) async fn refresh(admin: &Admin) -> Result<Counts, ApiError> {
     let writable = admin.store.is_writable().is_ok();
     admin.metrics.store().writable.set(i64::from(writable));
-    let counts = admin.store.counts().await?;
+    let asked = tokio::time::timeout(PATIENCE, admin.store.counts()).await;
+    let counts = asked.map_err(|_late| StoreError::Failed("no answer in time".to_owned()))??;
     let now = admin.clock.now();
     let store = admin.metrics.store();
     store.unadmitted.set(signed(counts.unadmitted));
     store.bytes.set(signed(counts.used_bytes));
     store.wal_bytes.set(signed(counts.wal_bytes));
-    store.free_bytes.set(signed(counts.free_bytes));
+    if let Some(free) = counts.free_bytes {
+        store.free_bytes.set(signed(free));
+        store.has_disk.set(1);
+    }
     // Those of the configuration exist from the start; those that left it as long as they have dispatches.
     for name in admin.upstreams.iter().chain(counts.upstreams.keys()) {
         let none = UpstreamCounts::default();

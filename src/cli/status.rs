@@ -45,9 +45,13 @@ fn shown(status: &Status) -> String {
         }
     );
     out.push_str(&format!(
-        "store: {} used, {} free, {} waiting for admission\n",
+        "store: {} used{}, {} waiting for admission\n",
         output::size(status.store.bytes),
-        output::size(status.store.free_bytes),
+        status
+            .store
+            .free_bytes
+            .map(|free| format!(", {} free", output::size(free)))
+            .unwrap_or_default(),
         status.store.unadmitted
     ));
     if let Some(redis) = &status.redis {

@@ -9,6 +9,7 @@ use crate::config::mask::mask;
 use crate::dedupe::protocol::OnDown;
 use crate::dedupe::settings::{Namespace, RedisSettings};
 use crate::diagnostic::{Diagnostics, Severity, line_and_column};
+use crate::forward::settings::UpstreamSettings;
 use crate::id::UpstreamName;
 use crate::ingest::source::Source;
 use crate::reader::{show_duration, show_size};
@@ -149,6 +150,16 @@ pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
     }
     if config.sources.iter().any(|source| source.rate.is_some()) {
         line(format_args!("note      a source's rate holds per process"));
+    }
+    if let Place::Postgres(_) = store.place {
+        let alone = |upstream: &&UpstreamSettings| upstream.rate.is_some() && upstream.burst.unwrap_or(1) < 2;
+        for upstream in config.upstreams.iter().filter(alone) {
+            line(format_args!(
+                "note      upstream {}: a rate with a burst of one can only be one replica's; set burst to at least the number \
+                 of replicas",
+                upstream.name
+            ));
+        }
     }
     if let Place::Sqlite(_) = store.place
         && (config.redis.is_some() || config.upstreams.iter().any(|upstream| upstream.rate.is_some()))

@@ -429,7 +429,12 @@ fn the_summary_is_no_better_than_what_was_found() {
     let shared = summary(&with_source(
         "[store.postgres]\nurl = \"postgres://user:hunter2@db/hooks\"",
     ));
-    assert!(shared.contains("postgres"), "{shared}");
+    assert!(shared.contains("postgres at db:5432/hooks"), "{shared}");
+    let alone = with_source(
+        "[upstreams.b]\nurl = \"http://127.0.0.1:3001\"\nrate = \"5/s\"\n[store.postgres]\nurl = \"postgres://u@db/x\"",
+    );
+    let alone = alone.replace("upstreams = [\"app\"]", "upstreams = [\"app\", \"b\"]");
+    assert!(summary(&alone).contains("upstream b: a rate with a burst of one"));
     assert!(
         !shared.contains("hold per process") && !shared.contains("hunter2"),
         "{shared}"

@@ -67,7 +67,7 @@ use crate::store::append::Append;
 use crate::store::model::{
     AppendError, DispatchState, Finished, LaneRecord, LeasedDispatch, Next, Notice, Outcome, Settled, Share, ShareUse,
 };
-use crate::store::settings::{LaneSettings, PostgresSettings, StoreSettings};
+use crate::store::settings::{BadUrl, LaneSettings, PostgresSettings, StoreSettings};
 use crate::store::window::Feed;
 use crate::store::{OpenError, StoreError};
 use crate::time::{Clock, Monotonic};
@@ -328,9 +328,9 @@ impl Backend {
         notices: Box<dyn FnMut(Notice) + Send>,
         tuning: Tuning,
     ) -> Result<Self, OpenError> {
-        let unsuitable = |error: connect::BadUrl| OpenError::Unsuitable(error.to_string());
+        let unsuitable = |error: BadUrl| OpenError::Unsuitable(error.to_string());
         let failed = |failure: Failure| OpenError::Database(failure.to_string());
-        let target = Target::read(&place.url).map_err(unsuitable)?;
+        let target = Target::read(place.url()).map_err(unsuitable)?;
         let connections = TaskTracker::new();
         let connector = Connector::new(target, connections.clone()).map_err(unsuitable)?;
         let lease_clock = tuning.lease_clock.clone().unwrap_or_else(|| clock.clone());
@@ -653,4 +653,9 @@ fn outcome_number(outcome: &Outcome) -> i16 {
 /// Reads the `key_kind` column.
 fn key_kind(number: i16) -> KeyKind {
     if number == 1 { KeyKind::Digest } else { KeyKind::Rule }
+}
+
+/// A URL for people: hosts with ports, and the database.
+pub(super) fn shown(url: &crate::secret::Secret) -> Result<String, BadUrl> {
+    Target::read(url).map(|target| target.to_string())
 }

@@ -120,8 +120,8 @@ pub struct Counts {
     pub used_bytes: u64,
     /// Bytes of the write-ahead log that hold commits not yet copied into the database file.
     pub wal_bytes: u64,
-    /// Bytes free on the store's file system, as of the last second.
-    pub free_bytes: u64,
+    /// Bytes free on the store's file system, as of the last second; none where the disk is a database's.
+    pub free_bytes: Option<u64>,
 }
 
 /// Dispatches of one upstream, over the store's whole life.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::id::UpstreamName;
 use crate::secret::Secret;
+use crate::store::postgres;
 
 /// What a store is opened with.
 #[derive(Clone, Debug)]
@@ -75,12 +76,12 @@ pub enum Place {
     Postgres(PostgresSettings),
 }
 
-/// For people: the directory, or the kind of database; an URL holds a password.
+/// For people: the directory, or host and database without user and password.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(sqlite) => sqlite.path.display().fmt(f),
-            Self::Postgres(_) => f.write_str("postgres"),
+            Self::Postgres(postgres) => write!(f, "postgres at {}", postgres.shown),
         }
     }
 }
@@ -107,9 +108,29 @@ impl Default for SqliteSettings {
     }
 }
 
+/// Why the URL of a database is of no use; said without repeating it, since it holds a password.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadUrl(pub(super) String);
+
 /// `[store.postgres]`.
 #[derive(Clone, Debug)]
 pub struct PostgresSettings {
-    /// A `postgres://` URL or a connection string, as libpq writes them; holds a password.
-    pub url: Secret,
+    url: Secret,
+    shown: String,
+}
+
+impl PostgresSettings {
+    /// From a `postgres://` URL or a connection string, as libpq writes them; it holds a password.
+    ///
+    /// # Errors
+    /// What is wrong with it, without repeating it.
+    pub fn read(url: Secret) -> Result<Self, BadUrl> {
+        let shown = postgres::shown(&url)?;
+        Ok(Self { url, shown })
+    }
+
+    pub(super) fn url(&self) -> &Secret {
+        &self.url
+    }
 }

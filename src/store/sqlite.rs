@@ -502,7 +502,7 @@ impl Backend {
             }
         });
         counts.used_bytes = self.shared.used_bytes.load(Ordering::Relaxed);
-        counts.free_bytes = self.shared.free_bytes.load(Ordering::Relaxed);
+        counts.free_bytes = Some(self.shared.free_bytes.load(Ordering::Relaxed));
         counts.wal_bytes = self.shared.wal_used_bytes.load(Ordering::Relaxed);
         counts
     }

@@ -241,6 +241,9 @@ fn print_store(out: &mut Printer<'_, '_>, store: &StoreMetrics) -> fmt::Result {
         ),
         ("store_writable", "1 while the store takes events", &store.writable),
     ] {
+        if name == "store_free_bytes" && store.has_disk.get() == 0 {
+            continue;
+        }
         out.gauges(name, help, [([], gauge.get())])?;
     }
     Ok(())

@@ -516,6 +516,8 @@ pub struct StoreMetrics {
     pub wal_bytes: Gauge,
     /// Bytes free on the store's file system, as of the last second; filled at each scrape.
     pub free_bytes: Gauge,
+    /// 1 once `free_bytes` is known; a database's disk is its own matter.
+    pub has_disk: Gauge,
     /// 1 while the store takes events.
     pub writable: Gauge,
 }

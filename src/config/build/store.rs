@@ -66,7 +66,10 @@ fn place(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostics) -> Place
         );
     }
     match &file.store.postgres {
-        Some(postgres) => Place::Postgres(self::postgres(file, postgres, secrets, problems)),
+        Some(written) => match postgres(file, written, secrets, problems) {
+            Some(settings) => Place::Postgres(settings),
+            None => Place::Sqlite(SqliteSettings::default()),
+        },
         None => Place::Sqlite(sqlite(file, problems)),
     }
 }
@@ -104,7 +107,7 @@ fn postgres(
     written: &At<file::Postgres>,
     secrets: Secrets<'_>,
     problems: &mut Diagnostics,
-) -> PostgresSettings {
+) -> Option<PostgresSettings> {
     const EMBEDDED_ONLY: &str = "it belongs to the embedded store";
     no_meaning(span(&file.store.min_free), "store.min_free", EMBEDDED_ONLY, problems);
     no_meaning(
@@ -113,9 +116,17 @@ fn postgres(
         "with Postgres an event is admitted as it is appended",
         problems,
     );
-    let url = url(&written.value.url, "`store.postgres`", secrets, problems);
-    PostgresSettings {
-        url: url.unwrap_or_else(|| Secret::new("")),
+    // Stands for what is reported, or not looked up: it never runs.
+    let placeholder = || PostgresSettings::read(Secret::new("postgres://unknown@unknown")).ok();
+    let Some(url) = url(&written.value.url, "`store.postgres`", secrets, problems) else {
+        return placeholder();
+    };
+    match PostgresSettings::read(url) {
+        Ok(settings) => Some(settings),
+        Err(error) => {
+            bad_url(&written.value.url, "`store.postgres`", &error, problems);
+            placeholder()
+        }
     }
 }
 

@@ -111,15 +111,42 @@ fn each_mistake_is_told_with_its_place_and_a_way_out() {
             &["the secret of `store.postgres` is missing"],
         ),
         (
-            with_source("[store.sqlite]\n[store.postgres]\nurl = \"postgres://db/x\""),
+            with_source("[store.postgres]\nurl = \"mysql://user:hunter2@db/x\""),
+            &[
+                "the URL of `store.postgres` cannot be used",
+                "must begin with postgres://",
+            ],
+        ),
+        (
+            with_source("[store.postgres]\nurl = \"postgres://user:a@hunter2@db/x\""),
+            &["must be percent-encoded (@ is %40)"],
+        ),
+        (
+            with_source("[store.postgres]\nurl = \"postgres://user:a/hunter2@db/x\""),
+            &["must be percent-encoded"],
+        ),
+        (
+            with_source("[store.postgres]\nurl = \"postgres://user:a#hunter2@db/x\""),
+            &["must be percent-encoded"],
+        ),
+        (
+            with_source("[store.postgres]\nurl = \"postgres://db/x\""),
+            &["it names no user"],
+        ),
+        (
+            with_source("[store.postgres]\nurl = \"postgres://u@db/x?sslmod=disable\""),
+            &["the URL of `store.postgres` cannot be used"],
+        ),
+        (
+            with_source("[store.sqlite]\n[store.postgres]\nurl = \"postgres://u@db/x\""),
             &["both `store.sqlite` and `store.postgres` are given"],
         ),
         (
-            with_source("[store]\nmin_free = \"1GiB\"\n[store.postgres]\nurl = \"postgres://db/x\""),
+            with_source("[store]\nmin_free = \"1GiB\"\n[store.postgres]\nurl = \"postgres://u@db/x\""),
             &["`store.min_free` has no meaning with `store.postgres`"],
         ),
         (
-            with_source("[limits]\nunadmitted = 5\n[store.postgres]\nurl = \"postgres://db/x\""),
+            with_source("[limits]\nunadmitted = 5\n[store.postgres]\nurl = \"postgres://u@db/x\""),
             &["`limits.unadmitted` has no meaning with `store.postgres`"],
         ),
         (
@@ -148,7 +175,7 @@ fn each_mistake_is_told_with_its_place_and_a_way_out() {
         ),
         (
             with_source(
-                "[store.postgres]\nurl = \"postgres://db/x\"\n[dedupe.redis]\nurl = \"redis://a\"\non_down = \"store\"\n\
+                "[store.postgres]\nurl = \"postgres://u@db/x\"\n[dedupe.redis]\nurl = \"redis://a\"\non_down = \"store\"\n\
                  admit_timeout = \"1s\"",
             ),
             &[

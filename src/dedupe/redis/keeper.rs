@@ -188,7 +188,7 @@ impl Voice {
         if away.is_for_a_person() {
             error!(redis = %address, reason, "redis cannot be used; duplicates are found by the store alone");
         } else if self.away.is_none() || is_old {
-            warn!(redis = %address, reason, "redis is away; duplicates are found by the store alone");
+            warn!(redis = %address, reason, "redis is away; no look asks it until it is back");
         } else {
             // The same outage, seen from another side.
             debug!(redis = %address, reason, "redis is still away");

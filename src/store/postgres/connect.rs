@@ -25,6 +25,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_util::task::TaskTracker;
 
 use crate::secret::Secret;
+use crate::store::settings::BadUrl;
 
 /// How long making a connection may take, over all addresses of the database.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -96,11 +97,6 @@ pub(super) fn describe(error: &tokio_postgres::Error) -> String {
     text
 }
 
-/// Why a URL is of no use; said without repeating it, since it holds a password.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the URL of the database cannot be used: {0}")]
-pub(super) struct BadUrl(String);
-
 /// How much of a server's certificate is believed, as libpq's `sslmode` says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verify {
@@ -127,10 +123,37 @@ impl fmt::Debug for Target {
     }
 }
 
+/// For people: hosts with ports, and the database; never user or password.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (hosts, ports) = (self.config.get_hosts(), self.config.get_ports());
+        for (at, host) in hosts.iter().enumerate() {
+            if at > 0 {
+                f.write_str(",")?;
+            }
+            match host {
+                Host::Tcp(name) => f.write_str(name)?,
+                Host::Unix(path) => write!(f, "{}", path.display())?,
+            }
+            if let Some(port) = ports.get(at).or(ports.first()) {
+                write!(f, ":{port}")?;
+            }
+        }
+        for address in self.config.get_hostaddrs().iter().filter(|_| hosts.is_empty()) {
+            write!(f, "{address}")?;
+        }
+        match self.config.get_dbname().or(self.config.get_user()) {
+            Some(database) => write!(f, "/{database}"),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Target {
     /// Reads a `postgres://` URL or a `key=value` string.
     pub(super) fn read(url: &Secret) -> Result<Self, BadUrl> {
         let text = std::str::from_utf8(url.expose()).map_err(|_not_text| BadUrl("it is not text".to_owned()))?;
+        refuse_ambiguous(text.trim())?;
         let (text, mode, roots) = take_tls_options(text.trim());
         let verify = match (mode.as_deref(), &roots) {
             (Some("verify-ca" | "verify-full"), _) | (Some("require"), Some(_)) => Verify::All,
@@ -161,6 +184,32 @@ impl Target {
         }
         Ok(Self { config, verify, roots })
     }
+}
+
+/// An unescaped `@`, `/`, `?` or `#` in a password would make its rest part of the host, which messages name.
+fn refuse_ambiguous(text: &str) -> Result<(), BadUrl> {
+    const FORM: &str = "it must begin with postgres:// or postgresql://, or be pairs of key=value as libpq writes them";
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return if text.contains('=') {
+            Ok(())
+        } else {
+            Err(BadUrl(FORM.to_owned()))
+        };
+    };
+    if !matches!(scheme, "postgres" | "postgresql") {
+        return if scheme.contains('=') {
+            Ok(())
+        } else {
+            Err(BadUrl(FORM.to_owned()))
+        };
+    }
+    let (front, more) = rest.split_once('@').unwrap_or(("", rest));
+    if more.contains('@') || front.contains(['/', '?']) || rest.contains(|c: char| c == '#' || c.is_whitespace()) {
+        return Err(BadUrl(
+            "characters such as @ / ? # in its user or password must be percent-encoded (@ is %40)".to_owned(),
+        ));
+    }
+    Ok(())
 }
 
 /// Takes `sslmode` and `sslrootcert` out of a connection string: the client library knows fewer modes than libpq.

@@ -36,7 +36,7 @@ impl Bench for Postgres {
         let database = Database::create().await;
         Self {
             setup: Setup::new(),
-            place: PostgresSettings { url: database.url() },
+            place: PostgresSettings::read(database.url()).unwrap(),
             database,
             clock: Clock::manual(NOW),
             tuning: postgres::Tuning::for_tests(),
@@ -154,12 +154,12 @@ impl Postgres {
     }
 
     async fn try_open(&self) -> Result<Store, OpenError> {
-        self.try_open_at(self.place.url.clone()).await
+        self.try_open_at(self.place.url().clone()).await
     }
 
     /// Opens the store over another way to the same database.
     async fn try_open_at(&self, url: Secret) -> Result<Store, OpenError> {
-        let place = PostgresSettings { url };
+        let place = PostgresSettings::read(url).map_err(|error| OpenError::Unsuitable(error.to_string()))?;
         Store::open_shared(
             StoreSettings {
                 place: Place::Postgres(place),
