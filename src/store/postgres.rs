@@ -42,7 +42,7 @@ mod settle;
 mod tick;
 mod transaction;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -386,9 +386,7 @@ impl Backend {
         let newest = janitor::newest(&shared).await.map_err(failed)?;
         shared.trust_the_clocks(newest);
         janitor::measure(&shared).await.map_err(failed)?;
-        janitor::make_parts(&shared, &mut HashSet::new())
-            .await
-            .map_err(failed)?;
+        janitor::have_parts(&shared).await.map_err(failed)?;
         let backend = Self {
             shared: Arc::clone(&shared),
             tasks: TaskTracker::new(),

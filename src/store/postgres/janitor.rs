@@ -33,6 +33,9 @@ const PART_MIN: Duration = Duration::from_secs(3_600);
 const PART_MAX: Duration = Duration::from_secs(86_400);
 /// Partitions made ahead.
 const AHEAD: i64 = 2;
+/// How long a start waits for the partitions that another replica makes; without them it works too.
+const PARTS_PAUSE: Duration = Duration::from_millis(50);
+const PARTS_TRIES: u32 = 60;
 /// More survivors than this are not moved at once: everybody would wait for it.
 const SURVIVORS_MAX: i64 = 10_000;
 /// Events looked at per transaction, where they go one by one.
@@ -159,8 +162,21 @@ pub(super) fn first_id(millis: i64) -> Uuid {
     Uuid::from_u128(u128::from(millis) << 80)
 }
 
-/// Makes partitions for the times around now and ahead.
-pub(super) async fn make_parts(shared: &Shared, impossible: &mut HashSet<i64>) -> Result<(), Failure> {
+/// As [`make_parts`], until they are there. Replicas that start together on a new database leave the making to one of them;
+/// an event that another one stored meanwhile would lie where its partition can no longer be made.
+pub(super) async fn have_parts(shared: &Shared) -> Result<(), Failure> {
+    let mut impossible = HashSet::new();
+    for _ in 0..PARTS_TRIES {
+        if make_parts(shared, &mut impossible).await? {
+            break;
+        }
+        tokio::time::sleep(PARTS_PAUSE).await;
+    }
+    Ok(())
+}
+
+/// Makes partitions for the times around now and ahead; whether they all were there before.
+pub(super) async fn make_parts(shared: &Shared, impossible: &mut HashSet<i64>) -> Result<bool, Failure> {
     let width = part_width(shared);
     let now = shared.database.now().as_millis();
     let current = now.div_euclid(width);
@@ -173,12 +189,14 @@ pub(super) async fn make_parts(shared: &Shared, impossible: &mut HashSet<i64>) -
     for row in &rows {
         parts.push((row.try_get(0)?, row.try_get(1)?));
     }
+    let mut complete = true;
     for number in current - 1..=current + AHEAD {
         let (first, ended) = (number.saturating_mul(width), (number + 1).saturating_mul(width));
         let overlaps = parts.iter().any(|(other, end)| *other < ended && *end > first);
         if overlaps || impossible.contains(&first) {
             continue;
         }
+        complete = false;
         let sql = include_str!("make_part.sql")
             .replace("{first}", &first.to_string())
             .replace("{ended}", &ended.to_string())
@@ -196,7 +214,7 @@ pub(super) async fn make_parts(shared: &Shared, impossible: &mut HashSet<i64>) -
             Err(failure) => return Err(failure),
         }
     }
-    Ok(())
+    Ok(complete)
 }
 
 /// Times at or before which what is finished, and what is dead, may go.
