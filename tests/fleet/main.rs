@@ -16,4 +16,11 @@
 #[path = "../harness/harness.rs"]
 mod harness;
 
+mod copies;
 mod engines;
+mod grounds;
+mod leases;
+mod pace;
+mod revival;
+mod separate;
+mod without_redis;

@@ -97,6 +97,9 @@ impl Ledger {
         });
         if seen.event != event {
             self.wrong.push(format!("{id} came as {} and as {event}", seen.event));
+            // An event of its own, with numbers of its own.
+            seen.event = event.to_owned();
+            seen.numbers.clear();
         }
         if seen.numbers.contains(&number) {
             self.wrong

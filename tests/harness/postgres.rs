@@ -72,6 +72,27 @@ impl Postgres {
         self.engine.as_ref().unwrap().pid()
     }
 
+    /// A copy of what it has now, which has not been started yet. [`Postgres::restart`] makes a primary of it, on a timeline
+    /// of its own, as a fail-over does.
+    pub(crate) fn copy(&self) -> Self {
+        let directory = engine::directory();
+        let mut backup = leashed(postgres_program("pg_basebackup"), "KILL", User::Unprivileged);
+        backup.arg("--pgdata").arg(directory.path().join("data"));
+        let url = format!("postgres://postgres:{PASSWORD}@{}/postgres", self.address());
+        backup.args(["--checkpoint=fast", "--no-sync", "--dbname", &url]);
+        let output = backup.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        // Recovers what it brought along, finds no more, and goes on by itself.
+        let signal = directory.path().join("data/recovery.signal");
+        std::fs::write(signal, "").unwrap();
+        Self {
+            engine: None,
+            port: Port::reserve(),
+            directory,
+            databases: AtomicU32::new(self.databases.load(Ordering::Relaxed)),
+        }
+    }
+
     /// A new, empty database that belongs to [`ROLE`].
     pub(crate) fn database(&self) -> Database {
         let number = self.databases.fetch_add(1, Ordering::Relaxed);
@@ -108,6 +129,8 @@ impl Postgres {
             "max_connections=200",
             "shared_buffers=64MB",
             "timezone=UTC",
+            // Only for a copy.
+            "restore_command=false",
         ] {
             command.args(["-c", setting]);
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -10,6 +11,9 @@ use tempfile::TempDir;
 
 use super::engine::{Engine, Port, TEMPORARY, User, leashed};
 use super::eventually;
+
+/// Of all servers, so that no log may show it.
+pub(crate) const PASSWORD: &str = "redis-test-password-0123456789";
 
 /// Where all keys of the product are.
 pub(crate) const NAMESPACE: &str = "hooksluice:*";
@@ -69,7 +73,8 @@ impl Redis {
         self.kill();
         let config = self.directory.path().join("redis.conf");
         let text = format!(
-            "bind 127.0.0.1\nport {}\ndir \"{}\"\nsave \"\"\nlogfile \"{}\"\nrepl-diskless-sync-delay 0\n{}\n",
+            "bind 127.0.0.1\nport {}\ndir \"{}\"\nsave \"\"\nlogfile \"{}\"\nrepl-diskless-sync-delay 0\n\
+             requirepass {PASSWORD}\nmasterauth {PASSWORD}\n{}\n",
             self.port.number(),
             self.directory.path().display(),
             self.directory.path().join("log").display(),
@@ -166,13 +171,45 @@ impl Redis {
         }
     }
 
+    /// Sees every command from now on.
+    pub(crate) fn monitor(&self) -> Monitor {
+        let mut stream = TcpStream::connect(self.address()).unwrap();
+        stream
+            .write_all(format!("AUTH {PASSWORD}\r\nMONITOR\r\n").as_bytes())
+            .unwrap();
+        let mut reader = BufReader::new(stream);
+        for _ in 0..2 {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            assert_eq!(line, "+OK\r\n");
+        }
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&lines);
+        std::thread::spawn(move || {
+            for line in reader.lines().map_while(Result::ok) {
+                seen.lock().unwrap().push(line);
+            }
+        });
+        Monitor(lines)
+    }
+
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 }
 
+/// What `MONITOR` shows.
+#[derive(Debug)]
+pub(crate) struct Monitor(Arc<Mutex<Vec<String>>>);
+
+impl Monitor {
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
 pub(crate) fn url(address: SocketAddr) -> String {
-    format!("redis://{address}/0")
+    format!("redis://:{PASSWORD}@{address}/0")
 }
 
 /// A Sentinel that watches one server by the name `sluice` and decides alone.
@@ -194,7 +231,7 @@ impl Sentinel {
         let name = Self::NAME;
         let text = format!(
             "bind 127.0.0.1\nport {}\ndir \"{}\"\nsentinel monitor {name} 127.0.0.1 {} 1\n\
-             sentinel down-after-milliseconds {name} 500\nsentinel failover-timeout {name} 3000\n",
+             sentinel auth-pass {name} {PASSWORD}\nsentinel down-after-milliseconds {name} 500\nsentinel failover-timeout {name} 3000\n",
             port.number(),
             directory.path().display(),
             redis.port.number(),
@@ -207,7 +244,7 @@ impl Sentinel {
             .stdout(std::process::Stdio::null());
         let engine = Engine::start(command);
         eventually("Sentinel to know the replicas", || {
-            let Ok(Reply::Array(known)) = try_command(port.address(), &["SENTINEL", "REPLICAS", name]) else {
+            let Ok(Reply::Array(known)) = try_commands(port.address(), &[&["SENTINEL", "REPLICAS", name]]) else {
                 return None;
             };
             (known.len() >= replicas).then_some(())
@@ -225,8 +262,8 @@ impl Sentinel {
 
     /// Which server it calls the primary.
     pub(crate) fn primary(&self) -> SocketAddr {
-        let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::NAME];
-        let Ok(Reply::Array(parts)) = try_command(self.address(), &words) else {
+        let words: [&str; 3] = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::NAME];
+        let Ok(Reply::Array(parts)) = try_commands(self.address(), &[&words]) else {
             panic!("Sentinel names a primary");
         };
         format!("{}:{}", parts[0].text(), parts[1].text()).parse().unwrap()
@@ -254,16 +291,28 @@ impl Reply {
     }
 }
 
-/// One command on a connection of its own.
+/// One command on a connection of its own, with the password.
 pub(crate) fn try_command(address: SocketAddr, words: &[&str]) -> io::Result<Reply> {
+    try_commands(address, &[&["AUTH", PASSWORD], words])
+}
+
+/// Commands at once; the last one's answer.
+fn try_commands(address: SocketAddr, commands: &[&[&str]]) -> io::Result<Reply> {
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    let mut bytes = format!("*{}\r\n", words.len());
-    for word in words {
-        bytes.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+    let mut bytes = String::new();
+    for words in commands {
+        bytes.push_str(&format!("*{}\r\n", words.len()));
+        for word in *words {
+            bytes.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+        }
     }
     stream.write_all(bytes.as_bytes())?;
-    read_reply(&mut BufReader::new(stream))
+    let mut reader = BufReader::new(stream);
+    for _ in 1..commands.len() {
+        read_reply(&mut reader)?;
+    }
+    read_reply(&mut reader)
 }
 
 fn read_reply(from: &mut impl BufRead) -> io::Result<Reply> {

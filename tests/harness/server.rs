@@ -79,6 +79,15 @@ impl Setup {
         self
     }
 
+    /// A source of the plain `hmac` preset for another upstream than `app`.
+    pub(crate) fn source_to(mut self, name: &str, upstream: &str) -> Self {
+        let variable = self.environment_variable(sign::SECRET);
+        self.table_after(&format!(
+            "[sources.{name}]\npath = \"/hooks/{name}\"\nprovider = \"hmac\"\nupstreams = [\"{upstream}\"]\n\
+             secrets = [{{ env = \"{variable}\" }}]",
+        ))
+    }
+
     /// A source of the plain `hmac` preset, called `plain`.
     pub(crate) fn plain(self) -> Self {
         self.source("plain", "hmac", sign::SECRET, "")
@@ -126,6 +135,7 @@ impl Setup {
     /// `[dedupe.redis]` with this URL and further `lines`.
     pub(crate) fn redis(mut self, url: &str, lines: &str) -> Self {
         let variable = self.environment_variable(url);
+        self.hidden.push(super::redis::PASSWORD.to_owned());
         self.tables(&format!("[dedupe.redis]\nurl = {{ env = \"{variable}\" }}\n{lines}\n"))
     }
 
@@ -472,21 +482,35 @@ impl Server {
             assert!(!text.contains(secret.trim()), "a secret is in the log:\n{text}");
         }
         for line in text.lines() {
+            let allowed = self.allowed.iter().any(|part| line.contains(part));
             let Ok(entry) = serde_json::from_str::<serde_json::Value>(line) else {
-                panic!("not a log line: {line}\nin\n{text}");
+                // A start that failed says so in plain words.
+                assert!(
+                    allowed && line.starts_with("error: "),
+                    "not a log line: {line}\nin\n{text}"
+                );
+                continue;
             };
             let loud = matches!(entry["level"].as_str(), Some("WARN" | "ERROR"));
-            let allowed = self.allowed.iter().any(|part| line.contains(part));
             assert!(!loud || allowed, "the test did not allow {line}\nin\n{text}");
         }
     }
 }
 
 impl Drop for Server {
+    #[allow(
+        clippy::print_stdout,
+        reason = "a test that fails shows what the server said; not every test binary allows itself to print"
+    )]
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();
-        if !std::thread::panicking() {
+        if std::thread::panicking() {
+            let text = self.log_text();
+            let lines: Vec<_> = text.lines().collect();
+            let last = &lines[lines.len().saturating_sub(30)..];
+            println!("the end of the log of {}:\n{}", self.address, last.join("\n"));
+        } else {
             self.check_log();
         }
     }
