@@ -39,6 +39,7 @@ mod query;
 mod redis;
 mod schema;
 mod settle;
+mod stored;
 mod tick;
 mod transaction;
 
@@ -58,7 +59,7 @@ use self::database::{Ages, Database};
 use self::inbox::{GiveBack, Inbox, Settle, Waiting};
 use self::janitor::Trust;
 use self::lanes::{Lane, Lanes};
-use self::leases::{LeaseRef, Leases};
+use self::leases::{LeaseRef, Leases, Orphans};
 use self::names::Names;
 use crate::id::{EventId, LeaseToken, UpstreamName};
 use crate::key::KeyKind;
@@ -143,6 +144,7 @@ struct Shared {
     inbox: Inbox,
     lanes: Lanes,
     leases: Leases,
+    orphans: Orphans,
     sources: Names,
     upstreams: Names,
     notices: Mutex<Box<dyn FnMut(Notice) + Send>>,
@@ -355,6 +357,7 @@ impl Backend {
             database,
             inbox: Inbox::default(),
             leases: Leases::default(),
+            orphans: Orphans::default(),
             sources: Names::sources(),
             upstreams: numbers,
             notices: Mutex::new(notices),

@@ -16,6 +16,7 @@ use uuid::Uuid;
 use super::connect::Failure;
 use super::hand_out::Grant;
 use super::inbox::Waiting;
+use super::stored::CALL_APPEND;
 use super::transaction::{Committed, Step};
 use super::{Shared, state_from};
 use crate::id::{EventId, LeaseToken};
@@ -71,6 +72,11 @@ impl Entry {
 
     fn fail(self, shared: &Shared, why: &str) {
         self.release(shared);
+        if self.sent.is_some() {
+            // It may be stored all the same.
+            let tokens = self.dispatches.iter().filter_map(|planned| planned.token);
+            shared.orphans.add(tokens.map(LeaseToken::get));
+        }
         let all = std::iter::once(self.waiting).chain(self.followers);
         for waiting in all {
             // A sender that hung up does not matter.
@@ -97,7 +103,7 @@ struct Survivor {
 
 /// A task that appends batches until the inbox closes. `writer`: no two that run at once have the same.
 pub(super) async fn run(shared: Arc<Shared>, writer: i16) {
-    while let Some(batch) = shared.inbox.take_appends().await {
+    while let Some((batch, _under_way)) = shared.inbox.take_appends().await {
         append(&shared, writer, batch).await;
     }
 }
@@ -282,11 +288,17 @@ async fn store(shared: &Shared, writer: i16, entries: &[Entry]) -> Result<Commit
     for entry in entries {
         rows.push(shared, entry, now);
     }
+    let usual = |entry: &Entry| entry.kind() == 0 && entry.waiting.append.content.is_none();
+    let sql = if entries.iter().all(usual) {
+        CALL_APPEND.as_str()
+    } else {
+        include_str!("append_any.sql")
+    };
     let digest_window = millis(shared.settings.digest_window);
     let ttl = millis(shared.tuning.lease_ttl);
     let started_at = now.as_millis();
     let step = Step::new(
-        include_str!("append.sql"),
+        sql,
         [
             (&rows.events as _, Type::UUID_ARRAY),
             (&rows.sources as _, Type::INT4_ARRAY),

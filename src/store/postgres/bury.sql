@@ -2,7 +2,7 @@
 WITH buried AS (
     UPDATE hooksluice.dispatch d SET state = 2, token = NULL, lease_until = NULL, due = 0
     FROM unnest($1::uuid[], $2::bigint[]) AS g (event, token)
-    WHERE d.event = g.event AND d.state = 1 AND d.token = g.token
+    WHERE d.event = g.event AND d.token = g.token
     RETURNING d.upstream
 ), counted AS (
     INSERT INTO hooksluice.tally AS t (replica, writer, upstream, made, pruned, pending, leased, dead, held, delivered, discarded)

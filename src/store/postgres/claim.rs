@@ -196,7 +196,13 @@ async fn claim_for(shared: &Arc<Shared>, writer: i16, asked: &[Asked]) -> Result
             ],
         ));
     }
-    let committed = shared.database.write(&steps).await?;
+    let done = shared.database.write(&steps).await;
+    if matches!(done, Err(Failure::Lost(_))) {
+        shared
+            .orphans
+            .add(asked.iter().flat_map(|asked| asked.tokens.iter().copied()));
+    }
+    let committed = done?;
     let until = shared.lease_until(sent);
     let mut grants = Vec::new();
     let mut sources = Vec::new();

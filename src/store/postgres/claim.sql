@@ -15,7 +15,7 @@ WITH due AS MATERIALIZED (
     SET state = 1, token = ($5::bigint[])[r.place], lease_until = clock_timestamp() + $6 * interval '1 millisecond',
         attempts = d.attempts + 1
     FROM ranked r
-    WHERE d.event = r.event AND d.upstream = r.upstream AND d.state = 0 AND r.before < $7
+    WHERE d.event = r.event AND d.upstream = r.upstream AND r.before < $7
     RETURNING d.event, r.place, d.token, d.attempts, d.attempts_on_clock + 1 AS attempts_on_clock, d.replay, d.clock_started_at, d.clock_stopped_before, d.weight
 ), counted AS (
     INSERT INTO hooksluice.tally AS t (replica, writer, upstream, made, pruned, pending, leased, dead, held, delivered, discarded)

@@ -166,6 +166,19 @@ impl Database {
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, Failure> {
+        match self.ask_once(pool, sql, parameters).await {
+            // The connection may have been lost long ago, while nobody used it.
+            Err(Failure::Lost(_)) => self.ask_once(pool, sql, parameters).await,
+            answer => answer,
+        }
+    }
+
+    async fn ask_once(
+        &self,
+        pool: &Pool<Connections>,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, Failure> {
         let conn = self.take(pool).await?;
         let done = match tokio::time::timeout(ANSWER_TIMEOUT, conn.client.query_typed(sql, parameters)).await {
             Ok(answer) => answer.map_err(Failure::from),

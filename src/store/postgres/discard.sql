@@ -1,13 +1,13 @@
 -- Gives dispatches up that are not delivered, for good: that of $2, or all. Whoever holds a lease on one loses its fence.
 WITH there AS MATERIALIZED (
     SELECT d.upstream, d.state, d.token FROM hooksluice.dispatch d
-    WHERE d.event = $1 AND d.state < 4 AND ($2::int IS NULL OR d.upstream = $2)
+    WHERE d.event = $1 AND d.state + 0 < 4 AND ($2::int IS NULL OR d.upstream = $2)
     ORDER BY d.upstream
     FOR UPDATE
 ), ended AS (
     UPDATE hooksluice.dispatch d SET state = 5, due = 0, token = NULL, lease_until = NULL
     FROM there t
-    WHERE d.event = $1 AND d.upstream = t.upstream AND d.state < 4
+    WHERE d.event = $1 AND d.upstream = t.upstream
     RETURNING d.upstream, t.state, t.token
 ), counted AS (
     INSERT INTO hooksluice.tally AS t (replica, writer, upstream, made, pruned, pending, leased, dead, held, delivered, discarded)

@@ -5,7 +5,7 @@ WITH given AS (
     UPDATE hooksluice.dispatch d
     SET state = 0, token = NULL, lease_until = NULL, attempts = d.attempts - g.unused
     FROM given g
-    WHERE d.event = g.event AND d.upstream = g.upstream AND d.state = 1 AND d.token = g.token
+    WHERE d.event = g.event AND d.upstream = g.upstream AND d.token = g.token
     RETURNING d.event, d.upstream
 ), counted AS (
     INSERT INTO hooksluice.tally AS t (replica, writer, upstream, made, pruned, pending, leased, dead, held, delivered, discarded)

@@ -1,6 +1,7 @@
 //! The way from the callers to the tasks that write: everything bounded (P6), nothing waits for a lock held over an await.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +24,13 @@ const APPEND_BYTES_MAX: usize = 64 << 20;
 const BATCH_MAX: usize = 512;
 /// Bytes of appends per transaction, about.
 const BATCH_BYTES_MAX: usize = 8 << 20;
+/// While a batch is under way, another one is begun with so many at once, or with fewer after [`GATHER`]: what a
+/// transaction costs is shared by those in it.
+const BATCH_GOOD: usize = 32;
+const GATHER: Duration = Duration::from_millis(1);
+/// Nobody waits long for endings, so fewer than this gather for as long as [`LINGER`].
+const ENDINGS_GOOD: usize = 64;
+const LINGER: Duration = Duration::from_millis(3);
 /// Settles, and leases handed back, per transaction, at most.
 const ENDINGS_MAX: usize = 512;
 
@@ -88,6 +96,25 @@ pub(super) struct Inbox {
     queues: Mutex<Queues>,
     appended: Notify,
     ended: Notify,
+    /// Batches of appends.
+    under_way: AtomicUsize,
+}
+
+/// A batch of appends that is not decided yet.
+#[derive(Debug)]
+pub(super) struct UnderWay<'a>(&'a AtomicUsize);
+
+impl<'a> UnderWay<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(count)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Inbox {
@@ -122,9 +149,16 @@ impl Inbox {
         self.appended.notify_one();
     }
 
-    /// A batch of what waits; waits for some. `None` once closing and empty.
-    pub(super) async fn take_appends(&self) -> Option<Vec<Waiting>> {
+    /// A batch of what waits; waits for some. `None` once closing and empty. It is under way until the guard is dropped.
+    pub(super) async fn take_appends(&self) -> Option<(Vec<Waiting>, UnderWay<'_>)> {
         loop {
+            let few = |queues: &Queues| {
+                let waiting = queues.appends.len();
+                (1..BATCH_GOOD).contains(&waiting) && !queues.closing
+            };
+            if self.under_way.load(Ordering::Acquire) > 0 && few(&self.lock()) {
+                tokio::time::sleep(GATHER).await;
+            }
             // Registered before looking, so that nothing that comes between is missed.
             let appended = self.appended.notified();
             {
@@ -136,7 +170,7 @@ impl Inbox {
                     if more {
                         self.appended.notify_one();
                     }
-                    return Some(batch);
+                    return Some((batch, UnderWay::new(&self.under_way)));
                 }
                 if queues.closing {
                     drop(queues);
@@ -169,18 +203,26 @@ impl Inbox {
 
     /// What ends leases; waits for some. `None` once closed and empty.
     pub(super) async fn take_endings(&self) -> Option<Endings> {
+        let mut lingered = false;
         loop {
             let ended = self.ended.notified();
             {
                 let mut queues = self.lock();
-                if !queues.endings.is_empty() {
+                let count = queues.endings.settles.len();
+                if queues.endings.is_empty() {
+                    if queues.closed {
+                        return None;
+                    }
+                } else if lingered || count >= ENDINGS_GOOD || queues.closed {
                     return Some(queues.some_endings());
                 }
-                if queues.closed {
-                    return None;
-                }
             }
-            ended.await;
+            lingered = !self.lock().endings.is_empty();
+            if lingered {
+                tokio::time::sleep(LINGER).await;
+            } else {
+                ended.await;
+            }
         }
     }
 

@@ -1,4 +1,5 @@
-//! Looking after leases: renewing ours, ending those that nobody renewed, burying what cannot be read.
+//! Looking after leases: renewing ours, ending those that nobody renewed, burying what cannot be read,
+//! letting go of what was leased without our hearing of it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -40,6 +41,9 @@ pub(super) async fn run(shared: Arc<Shared>, writer: i16) {
             done = end_lapsed(&shared, writer).await;
         }
         if done.is_ok() {
+            done = disown(&shared, writer).await;
+        }
+        if done.is_ok() {
             done = bury(&shared, writer).await;
         }
         failed = done.err().map(|failure| {
@@ -59,6 +63,8 @@ async fn renew(shared: &Shared) -> Result<(), Failure> {
             .iter()
             .map(|lease| Uuid::from_bytes(*lease.event.as_bytes()))
             .collect();
+        let first = events.iter().min().copied().unwrap_or_default();
+        let last = events.iter().max().copied().unwrap_or_default();
         let number = |lease: &LeaseRef| shared.lanes.get(lease.lane).map_or(0, |lane| lane.number);
         let upstreams: Vec<i32> = part.iter().map(number).collect();
         let tokens: Vec<i64> = part.iter().map(|lease| lease.token.get()).collect();
@@ -70,6 +76,8 @@ async fn renew(shared: &Shared) -> Result<(), Failure> {
                 (&upstreams as _, Type::INT4_ARRAY),
                 (&tokens as _, Type::INT8_ARRAY),
                 (&ttl as _, Type::INT8),
+                (&first as _, Type::UUID),
+                (&last as _, Type::UUID),
             ],
         );
         let committed = shared.database.write(&[step]).await?;
@@ -110,6 +118,40 @@ async fn end_lapsed(shared: &Shared, writer: i16) -> Result<(), Failure> {
         shared.claims.notify_one();
     }
     Ok(())
+}
+
+/// Ends leases that a transaction of ours may have written without our hearing of it, so that nobody waits for their end.
+async fn disown(shared: &Shared, writer: i16) -> Result<(), Failure> {
+    let tokens = shared.orphans.take();
+    if tokens.is_empty() {
+        return Ok(());
+    }
+    let numbers = shared.lanes.numbers();
+    let step = Step::new(
+        include_str!("disown.sql"),
+        [
+            (&numbers as _, Type::INT4_ARRAY),
+            (&tokens as _, Type::INT8_ARRAY),
+            (&shared.replica as _, Type::UUID),
+            (&writer as _, Type::INT2),
+        ],
+    );
+    match shared.database.write(&[step]).await {
+        Ok(committed) => {
+            let now = shared.database.now();
+            for row in committed.step(0) {
+                if let Some((_slot, lane)) = shared.lanes.numbered(row.try_get(0)?) {
+                    lane.pending_from(now);
+                }
+            }
+            shared.claims.notify_one();
+            Ok(())
+        }
+        Err(failure) => {
+            shared.orphans.add(tokens);
+            Err(failure)
+        }
+    }
 }
 
 async fn bury(shared: &Shared, writer: i16) -> Result<(), Failure> {

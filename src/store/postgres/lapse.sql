@@ -7,7 +7,7 @@ WITH lapsed AS MATERIALIZED (
 ), ended AS (
     UPDATE hooksluice.dispatch d SET state = 0, token = NULL, lease_until = NULL
     FROM lapsed l
-    WHERE d.event = l.event AND d.upstream = l.upstream AND d.state = 1 AND d.lease_until < clock_timestamp()
+    WHERE d.event = l.event AND d.upstream = l.upstream AND d.lease_until < clock_timestamp()
     RETURNING d.upstream
 ), counted AS (
     INSERT INTO hooksluice.tally AS t (replica, writer, upstream, made, pruned, pending, leased, dead, held, delivered, discarded)

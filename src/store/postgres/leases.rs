@@ -114,3 +114,22 @@ impl Leases {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Tokens of leases that a transaction may have written of which nobody knows what came. They were never handed out.
+#[derive(Debug, Default)]
+pub(super) struct Orphans(Mutex<Vec<i64>>);
+
+impl Orphans {
+    /// More than this lapse by themselves.
+    const MAX: usize = 16_384;
+
+    pub(super) fn add(&self, tokens: impl IntoIterator<Item = i64>) {
+        let mut orphans = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = Self::MAX.saturating_sub(orphans.len());
+        orphans.extend(tokens.into_iter().take(room));
+    }
+
+    pub(super) fn take(&self) -> Vec<i64> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -5,7 +5,7 @@ WITH old AS MATERIALIZED (
     WHERE k.ctid >= ('(' || $1::bigint || ',0)')::tid AND k.ctid < ('(' || $2::bigint || ',0)')::tid
         AND CASE k.kind
             WHEN 0 THEN k.received_at < $3 AND (
-                SELECT count(*) FROM (SELECT FROM hooksluice.dispatch d WHERE d.event = k.event AND d.state < 4 LIMIT 1) open) = 0
+                SELECT count(*) FROM (SELECT FROM hooksluice.dispatch d WHERE d.event = k.event AND d.state + 0 < 4 LIMIT 1) open) = 0
             ELSE k.received_at < $4
         END
     FOR UPDATE SKIP LOCKED

@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::connect::{Conn, Connector, Failure, describe};
+use super::stored;
 use crate::store::OpenError;
 use crate::time::{Clock, Monotonic};
 
@@ -71,7 +72,7 @@ async fn prepare_on(conn: &Conn) -> Result<(), Refusal> {
     } else {
         None
     };
-    if version != Some(SCHEMA_VERSION) {
+    if version != Some(SCHEMA_VERSION) || !stored::are_made(conn).await.map_err(Refusal::Database)? {
         migrate(conn).await?;
     }
     Ok(())
@@ -214,6 +215,7 @@ async fn migrate(conn: &Conn) -> Result<(), Refusal> {
                 .await?;
         }
     }
+    stored::make(conn).await.map_err(Refusal::Database)?;
     client.batch_execute("COMMIT").await.map_err(|error| {
         // Done or not: the next look sees it.
         Refusal::Database(Failure::Lost(describe(&error)))

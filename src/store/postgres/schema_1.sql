@@ -23,12 +23,13 @@ CREATE TABLE hooksluice.upstream (
 -- kind: 0 rule, 1 digest, 2 content. body_mark: the first 8 bytes of the body's SHA-256. Times in milliseconds.
 CREATE TABLE hooksluice.key (
     source      int      NOT NULL,
-    kind        smallint NOT NULL CHECK (kind BETWEEN 0 AND 2),
-    key         bytea    NOT NULL CHECK (octet_length(key) = 32),
+    kind        smallint NOT NULL,
+    key         bytea    NOT NULL,
     event       uuid     NOT NULL,
     body_mark   bigint   NOT NULL,
     received_at bigint   NOT NULL,
-    PRIMARY KEY (source, kind, key)
+    PRIMARY KEY (source, kind, key),
+    CONSTRAINT key_is_sound CHECK (kind BETWEEN 0 AND 2 AND octet_length(key) = 32)
 );
 
 -- Partitioned by id, which begins with the time of receipt, so that forgetting is dropping a partition. What a sender
@@ -36,15 +37,16 @@ CREATE TABLE hooksluice.key (
 CREATE TABLE hooksluice.event (
     id          uuid     NOT NULL,
     source      int      NOT NULL,
-    key_kind    smallint NOT NULL CHECK (key_kind IN (0, 1)),
+    key_kind    smallint NOT NULL,
     received_at bigint   NOT NULL,
-    key         bytea    NOT NULL CHECK (octet_length(key) = 32),
+    key         bytea    NOT NULL,
     body_mark   bigint   NOT NULL,
     delivery_id bytea,
     event_type  bytea,
     head        bytea    NOT NULL,
     body        bytea    NOT NULL,
-    PRIMARY KEY (id)
+    PRIMARY KEY (id),
+    CONSTRAINT event_is_sound CHECK (key_kind BETWEEN 0 AND 1 AND octet_length(key) = 32)
 ) PARTITION BY RANGE (id);
 -- Compressing costs more than all the rest of an insert.
 ALTER TABLE hooksluice.event ALTER COLUMN head SET STORAGE EXTERNAL, ALTER COLUMN body SET STORAGE EXTERNAL;
@@ -61,25 +63,29 @@ CREATE TABLE hooksluice.dispatch (
     token                bigint,
     lease_until          timestamptz,
     clock_started_at     bigint      NOT NULL,
-    clock_stopped_before bigint      NOT NULL CHECK (clock_stopped_before >= 0),
+    clock_stopped_before bigint      NOT NULL,
     upstream             int         NOT NULL,
-    weight               int         NOT NULL CHECK (weight >= 0),
-    attempts             int         NOT NULL CHECK (attempts >= 0),
-    attempts_on_clock    int         NOT NULL CHECK (attempts_on_clock BETWEEN 0 AND attempts),
+    weight               int         NOT NULL,
+    attempts             int         NOT NULL,
+    attempts_on_clock    int         NOT NULL,
     last_number          int,
-    last_took            int         CHECK (last_took >= 0),
+    last_took            int,
     last_started_at      bigint,
-    state                smallint    NOT NULL CHECK (state BETWEEN 0 AND 5),
-    last_outcome         smallint    CHECK (last_outcome BETWEEN 0 AND 3),
+    state                smallint    NOT NULL,
+    last_outcome         smallint,
     last_status          smallint,
     replay               boolean     NOT NULL,
     last_cause           bytea,
     last_excerpt         bytea,
     PRIMARY KEY (event, upstream),
-    CHECK ((token IS NOT NULL) = (state = 1)),
-    CHECK ((lease_until IS NOT NULL) = (state = 1)),
-    CHECK (last_number BETWEEN 1 AND attempts),
-    CHECK ((last_number IS NULL) = (last_outcome IS NULL))
+    -- One, since each is made ready anew for each statement.
+    CONSTRAINT dispatch_is_sound CHECK (
+        state BETWEEN 0 AND 5
+        AND (token IS NOT NULL) = (state = 1) AND (lease_until IS NOT NULL) = (state = 1)
+        AND attempts_on_clock BETWEEN 0 AND attempts
+        AND (last_number IS NULL) = (last_outcome IS NULL)
+        AND (last_number IS NULL OR last_number BETWEEN 1 AND attempts AND last_outcome BETWEEN 0 AND 3 AND last_took >= 0)
+        AND clock_stopped_before >= 0 AND weight >= 0)
 ) PARTITION BY RANGE (event);
 
 -- The queue, the leases, and all that is not finished. With the event, so that what is due at the same time goes in its

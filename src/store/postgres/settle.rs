@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::append::millis;
 use super::connect::Failure;
 use super::inbox::{Endings, Settle};
+use super::stored::CALL_SETTLE;
 use super::transaction::Step;
 use super::{Shared, outcome_number, state_number};
 use crate::store::model::{Death, DispatchState, Next, Notice, Outcome, Settled};
@@ -84,8 +85,14 @@ async fn record(shared: &Shared, writer: i16, endings: &Endings, unheard: bool) 
     let upstreams: Vec<i32> = give_backs.iter().map(|back| upstream_of(back.lease.lane)).collect();
     let tokens: Vec<i64> = give_backs.iter().map(|back| back.lease.token.get()).collect();
     let unused: Vec<i32> = give_backs.iter().map(|back| i32::from(back.unused)).collect();
+    let first = rows.events.iter().min().copied().unwrap_or_default();
+    let last = rows.events.iter().max().copied().unwrap_or_default();
     let mut steps = vec![Step::new(
-        include_str!("settle.sql"),
+        if rows.numbers.iter().all(|number| *number == 1) {
+            CALL_SETTLE.as_str()
+        } else {
+            include_str!("settle_again.sql")
+        },
         [
             (&rows.events as _, Type::UUID_ARRAY),
             (&rows.upstreams as _, Type::INT4_ARRAY),
@@ -102,6 +109,8 @@ async fn record(shared: &Shared, writer: i16, endings: &Endings, unheard: bool) 
             (&shared.replica as _, Type::UUID),
             (&writer as _, Type::INT2),
             (&shared.settings.keep_deaths as _, Type::BOOL),
+            (&first as _, Type::UUID),
+            (&last as _, Type::UUID),
         ],
     )];
     if !give_backs.is_empty() {

@@ -1,4 +1,7 @@
--- Records how attempts ended and ends their leases, where the lease still is the one that is named.
+-- Records how attempts ended and ends their leases, where the lease still is the one that is named: only what is leased has
+-- a token. $16 and $17 are the smallest and the largest of the events, so that only their partitions are planned for. (The
+-- state stands in no condition here and in its like: it would invite the planner to look for single rows in the index of
+-- what is open, where all leases of an upstream lie next to each other.)
 WITH given AS (
     SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::smallint[], $5::bigint[], $6::int[], $7::bigint[], $8::int[],
         $9::smallint[], $10::smallint[], $11::bytea[], $12::bytea[])
@@ -9,14 +12,9 @@ WITH given AS (
         attempts_on_clock = d.attempts_on_clock + 1, last_number = g.number, last_started_at = g.started_at,
         last_took = g.took, last_outcome = g.outcome, last_status = g.status, last_cause = g.cause, last_excerpt = g.excerpt
     FROM given g
-    WHERE d.event = g.event AND d.upstream = g.upstream AND d.state = 1 AND d.token = g.token
+    WHERE d.event = g.event AND d.upstream = g.upstream AND d.token = g.token
+        AND d.event BETWEEN $16 AND $17
     RETURNING d.event, d.upstream, d.state, g.number
-), kept AS (
-    -- The attempt before, as it stood in the row until now.
-    INSERT INTO hooksluice.attempt (event, upstream, number, started_at, took, outcome, status, cause, excerpt)
-    SELECT d.event, d.upstream, d.last_number, d.last_started_at, d.last_took, d.last_outcome, d.last_status, d.last_cause, d.last_excerpt
-    FROM settled s JOIN hooksluice.dispatch d ON d.event = s.event AND d.upstream = s.upstream
-    WHERE s.number > 1 AND d.last_number IS NOT NULL
 ), marked AS (
     INSERT INTO hooksluice.death AS m (event, times)
     SELECT event, count(*) FROM settled WHERE state = 2 AND $15 GROUP BY event ORDER BY event

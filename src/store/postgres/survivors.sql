@@ -8,7 +8,7 @@ WITH asked AS (
 ), dead AS MATERIALIZED (
     SELECT d.event, d.upstream
     FROM hooksluice.dispatch d
-    WHERE d.event = ANY (ARRAY(SELECT event FROM survivor)) AND d.state = 2
+    WHERE d.event = ANY (ARRAY(SELECT event FROM survivor)) AND d.state + 0 = 2
     ORDER BY d.event, d.upstream
     FOR UPDATE
 ), revived AS (
@@ -16,7 +16,7 @@ WITH asked AS (
     SET state = 0, due = $4, attempts_on_clock = 0, replay = false, clock_started_at = $4,
         clock_stopped_before = coalesce((SELECT l.stopped_total FROM hooksluice.lane l WHERE l.upstream = d.upstream), 0)
     FROM dead
-    WHERE d.event = dead.event AND d.upstream = dead.upstream AND d.state = 2
+    WHERE d.event = dead.event AND d.upstream = dead.upstream
     RETURNING d.event, d.upstream
 ), counted AS (
     INSERT INTO hooksluice.tally AS t (replica, writer, upstream, made, pruned, pending, leased, dead, held, delivered, discarded)

@@ -129,7 +129,7 @@ async fn pass_on(shared: Arc<Shared>, client: TcpStream) -> std::io::Result<()> 
             let mut body = vec![0; usize::try_from(length - 4).unwrap()];
             from_client.read_exact(&mut body).await?;
             if kind == b'P' {
-                appends |= contains(&body, b"INSERT INTO hooksluice.event");
+                appends |= contains(&body, b"hooksluice.append_");
             }
             let commits = kind == b'Q' && body.starts_with(b"COMMIT");
             let trap = if commits && appends {
