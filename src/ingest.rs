@@ -8,7 +8,8 @@
 //! byte is read. A request that is not verified touches neither store nor memory. From verification on the work goes on
 //! by itself, so a client that hangs up cancels nothing that was complete.
 //!
-//! **Promises.** P1: a 2xx is made from a [`Receipt`] or a [`ChallengeAnswer`] (see [`respond`]). P3: only a
+//! **Promises.** P1: a 2xx is made from a [`Receipt`](crate::store::model::Receipt) or a [`ChallengeAnswer`] (see
+//! [`respond`]). P3: only a
 //! [`VerifiedRequest`](crate::verify::VerifiedRequest) reaches the key, the memory and the store. P6: connections, heads,
 //! bodies and their sum are bounded. P10: what is our failure is answered 503 with `Retry-After`.
 
