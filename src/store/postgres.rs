@@ -39,13 +39,13 @@ mod query;
 mod redis;
 mod schema;
 mod settle;
+mod shared;
 mod stored;
 mod tick;
 mod transaction;
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -56,12 +56,12 @@ use uuid::Uuid;
 
 use self::connect::{Connector, Failure, Target};
 use self::database::{Ages, Database};
-use self::inbox::{GiveBack, Inbox, Settle, Waiting};
-use self::janitor::Trust;
+use self::inbox::{Inbox, Settle, Waiting};
 use self::lanes::{Lane, Lanes};
-use self::leases::{LeaseRef, Leases, Orphans};
+use self::leases::{Leases, Orphans};
 use self::names::Names;
-use crate::id::{EventId, LeaseToken, UpstreamName};
+use self::shared::Shared;
+use crate::id::{EventId, UpstreamName};
 use crate::key::KeyKind;
 use crate::measure::Histogram;
 use crate::store::append::Append;
@@ -126,178 +126,6 @@ impl Tuning {
             part_width: Some(Duration::from_secs(20)),
             ages: Ages::Own,
             ..Self::default()
-        }
-    }
-}
-
-/// What the tasks and handles of one store share.
-struct Shared {
-    /// Names this process, anew at each start.
-    replica: Uuid,
-    /// For ids; begins anywhere in the lower half, so that it does not start over soon.
-    counter: AtomicU32,
-    settings: StoreSettings,
-    tuning: Tuning,
-    clock: Clock,
-    lease_clock: Clock,
-    database: Database,
-    inbox: Inbox,
-    lanes: Lanes,
-    leases: Leases,
-    orphans: Orphans,
-    sources: Names,
-    upstreams: Names,
-    notices: Mutex<Box<dyn FnMut(Notice) + Send>>,
-    /// Claimed dispatches whose event cannot be read.
-    unreadable: Mutex<Vec<(Uuid, LeaseToken)>>,
-    /// Since when and why the database does not do what it is asked, if so.
-    failing: Mutex<Option<(Monotonic, String)>>,
-    /// `max_bytes` is reached: appends are refused.
-    disk_spent: AtomicBool,
-    used_bytes: AtomicU64,
-    clock_trusted: AtomicBool,
-    trust: Mutex<Option<Trust>>,
-    /// We forget for all replicas.
-    keeps_house: AtomicBool,
-    /// Live replicas, ourselves included, as of the last heartbeat.
-    replicas: AtomicUsize,
-    poll_wanted: AtomicBool,
-    commit_times: Arc<Histogram>,
-    /// People's orders, one at a time: they share a writer of the tally.
-    orders: tokio::sync::Mutex<()>,
-    /// How many deaths of an event there were when they were looked up.
-    deaths: tokio::sync::Mutex<HashMap<Uuid, i64>>,
-    /// Wakes the claimer.
-    claims: Notify,
-    /// Wakes the heartbeat.
-    ticks: Notify,
-    /// Wakes the keeper.
-    buried: Notify,
-    /// Others may take something.
-    announce: Notify,
-    /// Take nothing new.
-    closing: CancellationToken,
-    /// Leases are not looked after any more.
-    kept: CancellationToken,
-    /// What is not recorded by now will not be.
-    given_up: CancellationToken,
-    /// The heart beats no more.
-    frozen: CancellationToken,
-    closed: AtomicBool,
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
-            .field("replica", &self.replica)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    /// The monotonic time that leases and shares are judged by.
-    fn leases_now(&self) -> Monotonic {
-        self.lease_clock.monotonic()
-    }
-
-    /// Until when a lease holds that a transaction wrote which was sent then; a tenth earlier than the database has it.
-    fn lease_until(&self, sent: Monotonic) -> Monotonic {
-        sent.after(self.tuning.lease_ttl - self.tuning.lease_ttl / 10)
-    }
-
-    fn failed(&self, failure: &Failure) {
-        if matches!(failure, Failure::Again(_)) {
-            // A deadlock, say: nothing that lasts, or a connection says so next.
-            tracing::debug!(%failure, "the database asks to try again");
-            return;
-        }
-        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
-        if failing.is_none() {
-            tracing::error!(%failure, "the database does not take what it is given; accepting waits and then stops until it does");
-            *failing = Some((self.leases_now(), failure.to_string()));
-        }
-    }
-
-    fn succeeded(&self) {
-        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
-        if failing.take().is_some() {
-            tracing::info!("the database answers again");
-        }
-    }
-
-    /// From now on the clocks are watched.
-    fn trust_the_clocks(&self, newest: Option<crate::time::Timestamp>) {
-        let trust = Trust::new(&self.clock, self.database.now(), newest);
-        *self.trust.lock().unwrap_or_else(PoisonError::into_inner) = Some(trust);
-        self.keep_time();
-    }
-
-    /// Notes the time, and says so when its trust changes.
-    fn keep_time(&self) {
-        let mut trust = self.trust.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(trust) = &mut *trust else { return };
-        let trusted = trust.observe(&self.clock, self.database.now());
-        if self.clock_trusted.swap(trusted, Ordering::Relaxed) != trusted {
-            if trusted {
-                tracing::info!("the clocks have agreed for an hour: expiry goes on");
-            } else {
-                tracing::warn!("a clock jumped: expiry, pruning and giving up stop until it has agreed for an hour");
-            }
-        }
-    }
-
-    fn tell(&self, notices: Vec<Notice>) {
-        if notices.is_empty() {
-            return;
-        }
-        let mut tell = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
-        notices.into_iter().for_each(&mut *tell);
-    }
-
-    fn bury(&self, event: Uuid, token: LeaseToken) {
-        self.put_back_unreadable(vec![(event, token)]);
-        self.buried.notify_one();
-    }
-
-    fn take_unreadable(&self) -> Vec<(Uuid, LeaseToken)> {
-        std::mem::take(&mut *self.unreadable.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn put_back_unreadable(&self, unreadable: Vec<(Uuid, LeaseToken)>) {
-        self.unreadable
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend(unreadable);
-    }
-
-    /// Another replica has something for whoever asks.
-    fn poll_now(&self) {
-        self.poll_wanted.store(true, Ordering::Release);
-        self.claims.notify_one();
-    }
-
-    /// What lies in a window above its lane's limit goes to those who can send it sooner.
-    fn give_back_surplus(&self) {
-        for (slot, lane) in self.lanes.iter().enumerate() {
-            self.give_back_window(slot, lane.window.take_surplus());
-        }
-    }
-
-    fn give_back_window(&self, slot: usize, ready: impl IntoIterator<Item = crate::store::window::Ready>) {
-        let returned: Vec<GiveBack> = ready
-            .into_iter()
-            .map(|ready| {
-                let lease = LeaseRef {
-                    event: ready.dispatch.event.id,
-                    lane: slot,
-                    token: ready.dispatch.token,
-                };
-                ready.dispatch.forget();
-                GiveBack { lease, unused: true }
-            })
-            .collect();
-        if !returned.is_empty() {
-            self.inbox.give_back(returned);
         }
     }
 }

@@ -6,6 +6,9 @@
 //! their own keys. What found its key taken is a duplicate; a second transaction finds its survivor and brings the
 //! survivor's dead dispatches back.
 
+mod publish;
+mod survivors;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +16,16 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use self::publish::publish;
+use self::survivors::find_survivors;
 use super::connect::Failure;
-use super::hand_out::Grant;
 use super::inbox::Waiting;
 use super::stored::CALL_APPEND;
 use super::transaction::{Committed, Step};
 use super::{Shared, state_from};
 use crate::id::{EventId, LeaseToken};
 use crate::key::KeyKind;
-use crate::store::model::{Admission, AppendError, DispatchState, Notice, Receipt};
+use crate::store::model::{AppendError, DispatchState};
 use crate::time::{Monotonic, Timestamp};
 
 /// How long an append may take, with all its repetitions.
@@ -413,245 +417,6 @@ fn in_plan(entry: &Entry, states: &[(i32, DispatchState)]) -> Vec<DispatchState>
         found.map_or(DispatchState::Pending, |(_upstream, state)| *state)
     };
     entry.dispatches.iter().map(of).collect()
-}
-
-/// Finds who has the keys of duplicates, in a transaction whose commit is synced: the answer rests on what it saw.
-async fn find_survivors(shared: &Arc<Shared>, writer: i16, mut entries: Vec<Entry>) {
-    let mut pause = PAUSE;
-    loop {
-        match look_up(shared, writer, &entries).await {
-            Ok(decided) => return settle_duplicates(shared, entries, decided),
-            Err(failure) => {
-                shared.failed(&failure);
-                entries = keep_waiting(shared, entries, &failure);
-                if entries.is_empty() {
-                    return;
-                }
-            }
-        }
-        pause = wait(pause).await;
-    }
-}
-
-/// By entry: who it is a duplicate of, or how it was stored by an earlier try; `None` where the key was let go meanwhile.
-async fn look_up(shared: &Shared, writer: i16, entries: &[Entry]) -> Result<Vec<Option<Decided>>, Failure> {
-    let sources: Vec<i32> = entries.iter().map(|entry| entry.source).collect();
-    let kinds: Vec<i16> = entries.iter().map(Entry::kind).collect();
-    let keys: Vec<&[u8]> = entries
-        .iter()
-        .map(|entry| entry.waiting.append.key.digest().as_slice())
-        .collect();
-    let own: Vec<Uuid> = entries.iter().map(|entry| entry.uuid).collect();
-    let now = shared.database.now().as_millis();
-    let steps = [
-        Step::new(
-            include_str!("survivors.sql"),
-            [
-                (&sources as _, Type::INT4_ARRAY),
-                (&kinds as _, Type::INT2_ARRAY),
-                (&keys as _, Type::BYTEA_ARRAY),
-                (&now as _, Type::INT8),
-                (&shared.replica as _, Type::UUID),
-                (&writer as _, Type::INT2),
-            ],
-        ),
-        Step::new(include_str!("own_dispatches.sql"), [(&own as _, Type::UUID_ARRAY)]),
-        Step::new(include_str!("witness.sql"), []),
-    ];
-    let committed = shared.database.write(&steps).await?;
-    let mut stored: HashMap<Uuid, Vec<(i32, DispatchState, Option<i64>)>> = HashMap::new();
-    for row in committed.step(1) {
-        let state: i16 = row.try_get("state")?;
-        stored.entry(row.try_get("event")?).or_default().push((
-            row.try_get("upstream")?,
-            state_from(state),
-            row.try_get("token")?,
-        ));
-    }
-    let mut decided: Vec<Option<Decided>> = entries.iter().map(|_entry| None).collect();
-    for row in committed.step(0) {
-        let place: i64 = row.try_get("place")?;
-        let at = usize::try_from(place.saturating_sub(1)).unwrap_or(usize::MAX);
-        let (Some(entry), Some(found)) = (entries.get(at), decided.get_mut(at)) else {
-            continue;
-        };
-        let event: Uuid = row.try_get("event")?;
-        *found = Some(if event == entry.uuid {
-            Decided::New(stored_states(
-                entry,
-                stored.get(&event).map(Vec::as_slice).unwrap_or_default(),
-            ))
-        } else {
-            Decided::Duplicate(Survivor {
-                event: EventId::from_bytes(*event.as_bytes()),
-                body_mark: row.try_get::<_, i64>("body_mark")?.to_be_bytes(),
-                received_at: Timestamp::from_millis(row.try_get("received_at")?),
-                revived: row.try_get("revived")?,
-            })
-        });
-    }
-    Ok(decided)
-}
-
-/// As [`in_plan`] for an event that an earlier try stored: a lease counts only while it is the one that try wrote.
-fn stored_states(entry: &Entry, stored: &[(i32, DispatchState, Option<i64>)]) -> Vec<DispatchState> {
-    let of = |planned: &Planned| {
-        let found = stored.iter().find(|(upstream, ..)| *upstream == planned.upstream);
-        match found {
-            Some((_upstream, DispatchState::Leased, token)) if *token != planned.token.map(LeaseToken::get) => {
-                DispatchState::Pending
-            }
-            Some((_upstream, state, _token)) => *state,
-            None => DispatchState::Pending,
-        }
-    };
-    entry.dispatches.iter().map(of).collect()
-}
-
-fn settle_duplicates(shared: &Arc<Shared>, entries: Vec<Entry>, decided: Vec<Option<Decided>>) {
-    let (mut known, mut again) = (Vec::new(), Vec::new());
-    for (entry, decided) in entries.into_iter().zip(decided) {
-        match decided {
-            Some(decided) => known.push((entry, decided)),
-            None => {
-                entry.release(shared);
-                again.push(entry.waiting);
-                again.extend(entry.followers);
-            }
-        }
-    }
-    publish(shared, known);
-    shared.inbox.again(again);
-}
-
-/// Tells everybody; senders come first.
-fn publish(shared: &Arc<Shared>, decided: Vec<(Entry, Decided)>) {
-    let (mut notices, mut grants, mut again) = (Vec::new(), Vec::new(), Vec::new());
-    let now = shared.database.now();
-    let mut others_may_take = false;
-    for (entry, decided) in decided {
-        let id = entry.id();
-        let until = shared.lease_until(entry.sent.unwrap_or_default());
-        match decided {
-            Decided::New(states) => {
-                let event = Arc::clone(&entry.waiting.append.event);
-                let held = states.contains(&DispatchState::Held);
-                for (planned, state) in entry.dispatches.iter().zip(&states) {
-                    let Some((slot, lane)) = planned.lane.and_then(|slot| Some((slot, shared.lanes.get(slot)?))) else {
-                        others_may_take |= *state == DispatchState::Pending;
-                        continue;
-                    };
-                    match (state, planned.token) {
-                        (DispatchState::Leased, Some(token)) => grants.push(Grant {
-                            lane: slot,
-                            event: Arc::clone(&event),
-                            key: entry.waiting.append.key,
-                            weight: entry.weight,
-                            reserved: true,
-                            token,
-                            until,
-                            attempt: 1,
-                            attempts_on_clock: 1,
-                            replay: false,
-                            clock_started_at: now,
-                            clock_stopped_before: lane.state().record.stopped_total,
-                        }),
-                        (state, token) => {
-                            if token.is_some() {
-                                lane.release(1, entry.weight);
-                            }
-                            if *state == DispatchState::Pending {
-                                lane.pending_from(event.received_at.min(now));
-                                others_may_take = true;
-                            }
-                        }
-                    }
-                }
-                let survivor = Survivor {
-                    event: id,
-                    body_mark: entry.waiting.append.body_mark,
-                    received_at: event.received_at,
-                    revived: Vec::new(),
-                };
-                let admission = if held { Admission::Held } else { Admission::New };
-                notices.push(admitted(&entry.waiting, &survivor, admission));
-                answer(entry.waiting, Receipt::stored(id));
-                follow(shared, &survivor, entry.followers, &mut notices, &mut again);
-            }
-            Decided::Duplicate(survivor) => {
-                entry.release(shared);
-                for upstream in &survivor.revived {
-                    match shared.lanes.numbered(*upstream) {
-                        Some((_slot, lane)) => lane.pending_from(now),
-                        None => others_may_take = true,
-                    }
-                }
-                let admission = if survivor.revived.is_empty() {
-                    Admission::Duplicate {
-                        of: survivor.event,
-                        conflict: survivor.body_mark != entry.waiting.append.body_mark,
-                    }
-                } else {
-                    Admission::Revived { of: survivor.event }
-                };
-                notices.push(admitted(&entry.waiting, &survivor, admission));
-                answer(entry.waiting, Receipt::duplicate_of(survivor.event));
-                follow(shared, &survivor, entry.followers, &mut notices, &mut again);
-            }
-        }
-    }
-    shared.tell(notices);
-    shared.hand_out(grants);
-    shared.inbox.again(again);
-    shared.claims.notify_one();
-    if others_may_take {
-        shared.announce.notify_one();
-    }
-}
-
-/// Those with the same key in the same batch are duplicates of whoever has it now.
-fn follow(
-    shared: &Shared,
-    survivor: &Survivor,
-    followers: Vec<Waiting>,
-    notices: &mut Vec<Notice>,
-    again: &mut Vec<Waiting>,
-) {
-    for waiting in followers {
-        let received_at = waiting.append.event.received_at;
-        let apart = received_at
-            .since(survivor.received_at)
-            .max(survivor.received_at.since(received_at));
-        if waiting.append.key.kind() == KeyKind::Digest && apart > shared.settings.digest_window {
-            again.push(waiting);
-            continue;
-        }
-        let admission = Admission::Duplicate {
-            of: survivor.event,
-            conflict: survivor.body_mark != waiting.append.body_mark,
-        };
-        notices.push(admitted(&waiting, survivor, admission));
-        answer(waiting, Receipt::duplicate_of(survivor.event));
-    }
-}
-
-fn answer(waiting: Waiting, receipt: Receipt) {
-    // A sender that hung up does not matter: the event is stored.
-    let _hung_up = waiting.append.receipt.send(Ok(receipt));
-}
-
-fn admitted(waiting: &Waiting, survivor: &Survivor, admission: Admission) -> Notice {
-    let append = &waiting.append;
-    Notice::Admitted {
-        appended: append.event.id,
-        claim: None,
-        source: append.event.source.clone(),
-        key: append.key,
-        event: survivor.event,
-        body_mark: survivor.body_mark,
-        received_at: survivor.received_at,
-        admission,
-    }
 }
 
 /// The number that a kind of key has in the database.
