@@ -10,18 +10,22 @@ use super::Admin;
 use super::dto::{RedisStatus, SecretStatus, SourceStatus, Status, StoreStatus, UpstreamStatus};
 use super::error::ApiError;
 use crate::store::model::DispatchState;
-use crate::store::{Counts, StoreError, UpstreamCounts};
+use crate::store::{Counts, UpstreamCounts};
 use crate::telemetry::metrics::{RequestOutcome, SourceMetrics, UpstreamMetrics};
 use crate::time::Timestamp;
 
-/// How long a status waits for the store: a person looks, or a scraper with a deadline of its own.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a status waits for the store's numbers: a person looks.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) async fn status(State(admin): State<Arc<Admin>>) -> Result<Json<Status>, ApiError> {
     // What this process knows by itself is worth most while the store does not answer.
-    let (counts, unknown) = match refresh(&admin).await {
-        Ok(counts) => (counts, None),
-        Err(error) => (Counts::default(), Some(format!("the counts are unknown: {error}"))),
+    let (counts, unknown) = match tokio::time::timeout(PATIENCE, refresh(&admin)).await {
+        Ok(Ok(counts)) => (counts, None),
+        Ok(Err(error)) => (Counts::default(), Some(format!("the counts are unknown: {error}"))),
+        Err(_late) => (
+            Counts::default(),
+            Some("the counts are unknown: no answer in time".to_owned()),
+        ),
     };
     let now = admin.clock.now();
     let not_ready = admin.not_ready();
@@ -67,8 +71,7 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>) -> Result<Json<Statu
 pub(super) async fn refresh(admin: &Admin) -> Result<Counts, ApiError> {
     let writable = admin.store.is_writable().is_ok();
     admin.metrics.store().writable.set(i64::from(writable));
-    let asked = tokio::time::timeout(PATIENCE, admin.store.counts()).await;
-    let counts = asked.map_err(|_late| StoreError::Failed("no answer in time".to_owned()))??;
+    let counts = admin.store.counts().await?;
     let now = admin.clock.now();
     let store = admin.metrics.store();
     store.unadmitted.set(signed(counts.unadmitted));

@@ -167,8 +167,8 @@ impl Database {
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, Failure> {
         match self.ask_once(pool, sql, parameters).await {
-            // The connection may have been lost long ago, while nobody used it.
-            Err(Failure::Lost(_)) => self.ask_once(pool, sql, parameters).await,
+            // The connection may have been lost long ago, while nobody used it, or is ended just now.
+            Err(Failure::Lost(_) | Failure::Again(_)) => self.ask_once(pool, sql, parameters).await,
             answer => answer,
         }
     }
