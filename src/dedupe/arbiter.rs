@@ -51,14 +51,11 @@ pub async fn arbitrate(
         let mut waiting: Vec<Waiting> = slice.into_iter().map(Waiting::new).collect();
         while !waiting.is_empty() {
             let asked: Vec<Unclaimed> = waiting.iter().map(|waiting| waiting.unclaimed.clone()).collect();
-            let replies = if outage.is_known() && !redis.is_up() {
-                // A try would wait for a connection, and every event with it.
-                vec![Reply::Silent; asked.len()]
-            } else {
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    replies = redis.claims(&asked) => replies,
-                }
+            // Also in a known outage, where a try waits a while for a connection: deciding alone a moment before Redis is back
+            // would forward twice.
+            let replies = tokio::select! {
+                () = stop.cancelled() => return,
+                replies = redis.claims(&asked) => replies,
             };
             let over = outage.heard(&replies, clock.monotonic());
             let mut decided = Vec::new();
@@ -124,11 +121,6 @@ impl Outage {
             silent_since: None,
             said: false,
         }
-    }
-
-    /// Whether patience was over when it was last asked.
-    fn is_known(&self) -> bool {
-        self.said
     }
 
     /// Whether patience is over. Said once for each outage, and when it ends.
