@@ -7,34 +7,36 @@
 //! that grows with the unadmitted tail, so a burst is answered at append speed and the tail stays below its bound; when
 //! none waits, admission has the thread. Work that nobody waits for lingers a moment for appends, to share their sync.
 
+mod turn;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, params};
-use tokio::sync::{oneshot, watch};
+use rusqlite::{Connection, params};
+use tokio::sync::watch;
+
+use self::turn::apply;
+pub(super) use self::turn::{Move, Reply, Turn};
 
 use super::checkpoint::{Helper, Wal};
 use super::disk::Reserve;
 use super::inbox::{Inbox, LeaseRef, Order, Patience, Settle, Work};
 use super::keys::Keys;
-use super::lease::Grant;
 use super::retention::Retention;
 use super::schema::{Files, Lock};
-use super::{LaneStatus, Shared, States, Status, Tuning, describe, position, recover, schema, to_i64};
+use super::{Shared, States, Status, Tuning, describe, position, recover, schema, to_i64};
 use crate::id::{EventId, SourceName, UpstreamName};
 use crate::key::DedupeKey;
+use crate::store::OpenError;
 use crate::store::append::Append;
 use crate::store::claims::Desk;
 use crate::store::codec;
-use crate::store::model::{
-    AppendError, BodyMark, Claim, DispatchState, LaneRecord, Notice, Receipt, Settled, StoredEvent,
-};
+use crate::store::model::{AppendError, BodyMark, Claim, DispatchState, LaneRecord, Notice, StoredEvent};
 use crate::store::settings::{SqliteSettings, StoreSettings};
 use crate::store::trust::TimeTrust;
 use crate::store::window::{Ready, Room, WINDOW_MAX, Window};
-use crate::store::{OpenError, StoreError};
 use crate::time::Clock;
 
 /// Appends per transaction, at most: bounds what one failed commit refuses and how long a commit takes.
@@ -123,40 +125,6 @@ struct Route {
     lanes: Arc<[usize]>,
     blob: Arc<[u8]>,
 }
-
-/// A change of a dispatch's state: from none when it is made, to none when it is pruned.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Move {
-    pub(super) lane: usize,
-    pub(super) from: Option<DispatchState>,
-    pub(super) to: Option<DispatchState>,
-}
-
-/// What a turn will make visible once it is committed.
-#[derive(Default)]
-pub(super) struct Turn {
-    receipts: Vec<(oneshot::Sender<Result<Receipt, AppendError>>, EventId)>,
-    appended: Vec<Appended>,
-    pub(super) admitted: Vec<Appended>,
-    pub(super) notices: Vec<Notice>,
-    pub(super) grants: Vec<Grant>,
-    pub(super) moves: Vec<Move>,
-    pub(super) settled: Vec<(Settle, Settled)>,
-    pub(super) returned: Vec<LeaseRef>,
-    pub(super) revoked: Vec<crate::id::LeaseToken>,
-    /// What lanes saved, in order, by their slot.
-    pub(super) records: Vec<(usize, LaneRecord)>,
-    replies: Vec<Reply>,
-    pub(super) rooms: Vec<Room>,
-    pub(super) save_tally: bool,
-    pub(super) sealed: bool,
-    pub(super) dropped_partition: Option<u32>,
-    /// Something was written, so that a commit is due.
-    pub(super) dirty: bool,
-}
-
-/// An order's answer, sent once its transaction is durable or gone.
-pub(super) type Reply = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
 /// See the module.
 pub(super) struct Writer {
@@ -706,165 +674,12 @@ impl Writer {
     }
 
     /// The turn is durable: tell everybody. Whoever is told something finds it in the counts; senders come first.
-    fn publish(&mut self, turn: Turn) {
-        self.keys.commit();
-        for step in &turn.moves {
-            if let Some(lane) = self.lanes.get_mut(step.lane) {
-                apply(step, &mut lane.states, &mut lane.made, &mut lane.pruned);
-            }
-        }
-        for (slot, record) in turn.records {
-            if let Some(lane) = self.lanes.get_mut(slot) {
-                lane.record = record;
-            }
-        }
-        self.extend_tail(turn.appended);
-        self.lay_out();
-        // Admitted events are counted as waiting until their notices are out.
-        self.publish_status(turn.notices.len());
-        for (receipt, id) in turn.receipts {
-            // A sender that hung up does not matter: the event is stored.
-            let _hung_up = receipt.send(Ok(Receipt::stored(id)));
-        }
-        for token in turn.revoked {
-            self.shared.revoke(token);
-        }
-        let told = !turn.notices.is_empty();
-        for notice in turn.notices {
-            (self.notices)(notice);
-        }
-        if told {
-            self.publish_status(0);
-        }
-        self.hand_out(turn.grants);
-        for (settle, settled) in turn.settled {
-            self.shared.forget_revoked(settle.lease.token);
-            // A lane that stopped waiting does not matter either.
-            let _stopped = settle.settled.send(settled);
-        }
-        for reply in turn.replies {
-            reply(Ok(()));
-        }
-        if turn.sealed {
-            self.keys.sealed();
-        }
-        if let Some(number) = turn.dropped_partition {
-            self.keys.dropped(number);
-        }
-    }
-
-    fn extend_tail(&mut self, appended: Vec<Appended>) {
-        for appended in appended {
-            self.tail.count += 1;
-            let fits = self.tail.events.len() < self.tuning.tail_events
-                && self.tail.bytes.saturating_add(appended.weight) <= self.tuning.tail_bytes;
-            // Once one is left out, all later ones are, so that the order stays.
-            if fits && self.tail.loaded_end == appended.id.position().get() {
-                self.tail.loaded_end += 1;
-                self.tail.bytes += appended.weight;
-                self.tail.events.push_back(appended);
-            }
-        }
-    }
-
-    /// The turn is gone: the memory goes back to what it was, and those who wait are told.
-    fn undo(&mut self, turn: Turn, error: &rusqlite::Error) {
-        let why = describe(error);
-        if !self.conn.is_autocommit()
-            && let Err(error) = self.conn.execute_batch("ROLLBACK")
-        {
-            tracing::warn!(
-                error = describe(&error),
-                "a failed transaction could not be rolled back"
-            );
-        }
-        let first_failure = self
-            .shared
-            .status(|status| status.failing.replace(why.clone()).is_none());
-        let code = error.sqlite_error_code();
-        if matches!(code, Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)) {
-            self.corrupt = true;
-            tracing::error!(error = why, "the store's database is damaged; nothing is accepted");
-        } else if first_failure {
-            tracing::error!(error = why, "the store could not write; accepting stops until it can");
-        }
-        if code == Some(ErrorCode::DiskFull) {
-            self.reserve.release(&self.shared);
-        }
-        self.keys.rollback();
-        for (receipt, _id) in turn.receipts {
-            let _hung_up = receipt.send(Err(AppendError::Failed(why.clone())));
-        }
-        self.refuse_appends(&why);
-        for appended in turn.admitted.into_iter().rev() {
-            self.tail.bytes += appended.weight;
-            self.tail.count += 1;
-            self.tail.events.push_front(appended);
-        }
-        for (settle, _settled) in turn.settled.into_iter().rev() {
-            self.settles.push_front(settle);
-        }
-        self.give_backs.extend(turn.returned);
-        for reply in turn.replies {
-            reply(Err(StoreError::Failed(why.clone())));
-        }
-        self.retention.rolled_back();
-        for lane in &mut self.lanes {
-            // What the turn claimed is pending again; early is harmless.
-            lane.pending_from(crate::time::Timestamp::from_millis(i64::MIN));
-        }
-        if let Some(frozen) = &mut self.keys.frozen {
-            // Pages are written again from the start: replacing those that are there already.
-            frozen.pages_written = 0;
-        }
-        if self.tail_is_in_memory() {
-            // Positions of the failed turn are skipped, never used twice.
-            self.tail.loaded_end = self.next_position;
-        }
-        // Whatever the turn had reserved or saved is reserved and saved again.
-        self.reserved_end = self.next_position;
-        self.tally_position = i64::MIN;
-        self.publish_status(0);
-    }
-
-    fn refuse_appends(&mut self, why: &str) {
-        for append in self.appends.drain(..) {
-            let _hung_up = append.receipt.send(Err(AppendError::Failed(why.to_owned())));
-        }
-    }
-
     fn is_failing(&self) -> bool {
         self.shared.status(|status| status.failing.is_some())
     }
 
     pub(super) fn tail_is_in_memory(&self) -> bool {
         self.tail.count == self.tail.events.len()
-    }
-
-    fn publish_status(&self, untold: usize) {
-        self.shared.status(|status| {
-            status.unadmitted = u64::try_from(self.tail.count.saturating_add(untold)).unwrap_or(u64::MAX);
-            status.lanes.truncate(self.lanes.len());
-            for (slot, lane) in self.lanes.iter().enumerate() {
-                match status.lanes.get_mut(slot) {
-                    Some(shown) => {
-                        shown.states = lane.states;
-                        shown.made = lane.made;
-                        shown.pruned = lane.pruned;
-                        shown.record = lane.record;
-                    }
-                    None => status.lanes.push(LaneStatus {
-                        name: lane.name.clone(),
-                        upstream: lane.upstream,
-                        configured: lane.window.is_some(),
-                        states: lane.states,
-                        made: lane.made,
-                        pruned: lane.pruned,
-                        record: lane.record,
-                    }),
-                }
-            }
-        });
     }
 
     fn after_commit(&mut self, dirty: bool) {
@@ -927,18 +742,6 @@ impl Writer {
         }
         self.write_tally(turn)?;
         self.conn.execute_batch("COMMIT")
-    }
-}
-
-/// What a move does to an upstream's numbers.
-fn apply(step: &Move, states: &mut States, made: &mut i64, pruned: &mut i64) {
-    match step.from {
-        Some(from) => states.add(from, -1),
-        None => *made += 1,
-    }
-    match step.to {
-        Some(to) => states.add(to, 1),
-        None => *pruned += 1,
     }
 }
 
