@@ -134,7 +134,7 @@ impl Backend {
             event: id,
             body_mark: append.body_mark,
         };
-        let (admission, survivor) = match decide(own.map(|entry| entry.event), id, Claim::Unheard) {
+        let (admission, survivor) = match decide(own.map(|entry| entry.event), id, Claim::Unheard, false) {
             Decision::DuplicateHere { of } => {
                 let entry = own.unwrap();
                 let conflict = entry.body_mark != append.body_mark;

@@ -136,11 +136,13 @@ pub enum Decision {
 }
 
 /// The decision of admission (P2): `own` is the event that this store's unique key has for the key. It decides first: an
-/// event that is here can be revived here, whatever Redis says.
-pub fn decide(own: Option<EventId>, event: EventId, claim: Claim) -> Decision {
+/// event that is here can be revived here, whatever Redis says. So it does where Redis names another event of this very
+/// store, `by_is_here`: one behind this one whose claim came first, which would otherwise be waited for and may in its turn
+/// wait for this one.
+pub fn decide(own: Option<EventId>, event: EventId, claim: Claim, by_is_here: bool) -> Decision {
     match (own, claim) {
         (Some(of), _) => Decision::DuplicateHere { of },
-        (None, Claim::Held { by, dead }) if by != event => Decision::Elsewhere { of: by, dead },
+        (None, Claim::Held { by, dead }) if by != event && !by_is_here => Decision::Elsewhere { of: by, dead },
         (None, Claim::Ours | Claim::Held { .. } | Claim::Expired { .. } | Claim::Unheard) => Decision::New,
     }
 }

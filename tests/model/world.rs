@@ -111,6 +111,8 @@ struct Store {
     tail: Vec<u8>,
     /// The unique key.
     key: Option<u8>,
+    /// Copies of events that are elsewhere, one bit each.
+    elsewhere: u8,
     dispatches: [Dispatch; REQUESTS_MAX],
     /// A death that Redis has not been told.
     untold: Option<u8>,
@@ -120,7 +122,8 @@ impl Store {
     /// What admission does, in one transaction.
     fn admit(&mut self, request: u8, claim: Claim) -> Input {
         let own = self.key.filter(|own| *own != request).map(event);
-        let (admission, survivor) = match decide(own, event(request), claim) {
+        let by_is_here = matches!(claim, Claim::Held { by, .. } if self.has(number(by)));
+        let (admission, survivor) = match decide(own, event(request), claim, by_is_here) {
             Decision::New => {
                 if self.key.is_none() {
                     self.dispatches[usize::from(request)] = Dispatch::Pending;
@@ -137,7 +140,10 @@ impl Store {
                     (Admission::Duplicate { of, conflict: false }, number(of))
                 }
             }
-            Decision::Elsewhere { of, dead } => (Admission::Elsewhere { of, dead }, number(of)),
+            Decision::Elsewhere { of, dead } => {
+                self.elsewhere |= 1 << request;
+                (Admission::Elsewhere { of, dead }, number(of))
+            }
         };
         Input::Admitted {
             event: event(request),
@@ -145,6 +151,13 @@ impl Store {
             survivor: event(survivor),
             body_mark: [0; 8],
         }
+    }
+
+    /// Whether the event's row is here.
+    fn has(&self, event: u8) -> bool {
+        self.tail.contains(&event)
+            || self.elsewhere & (1 << event) != 0
+            || self.dispatches[usize::from(event)] != Dispatch::None
     }
 
     fn holds_something(&self) -> bool {

@@ -119,7 +119,14 @@ impl Writer {
         };
         let own = self.look_up(appended)?;
         let claim = appended.claim.unwrap_or(Claim::Unheard);
-        match (decide(own.map(|entry| entry.event), appended.id, claim), own) {
+        let by_is_here = match (own, claim) {
+            (None, Claim::Held { by, .. }) => self.is_here(by)?,
+            _ => false,
+        };
+        match (
+            decide(own.map(|entry| entry.event), appended.id, claim, by_is_here),
+            own,
+        ) {
             (Decision::DuplicateHere { .. }, Some(entry)) => {
                 self.conn
                     .prepare_cached(include_str!("drop_duplicate.sql"))?
@@ -155,6 +162,13 @@ impl Writer {
                 self.make_dispatches(turn, appended, held, now)
             }
         }
+    }
+
+    /// Whether an event is in this store, admitted or not. Any id has a position: the whole of it is compared.
+    fn is_here(&self, event: EventId) -> rusqlite::Result<bool> {
+        self.conn
+            .prepare_cached(include_str!("is_here.sql"))?
+            .exists(params![event.position().get(), event.as_bytes()])
     }
 
     /// What this store's unique key says. Digest keys live for `digest_window`, judged by the distance of the

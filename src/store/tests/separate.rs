@@ -95,6 +95,36 @@ async fn nothing_is_admitted_before_its_claim_and_everything_in_order() {
 }
 
 #[tokio::test]
+async fn an_event_does_not_wait_for_a_later_one_of_its_own_store() {
+    let bench = separate().await;
+    let store = bench.open().await;
+    let mut claims = store.claims().unwrap();
+    let first = append(&store, &bench.delivery("same")).await;
+    let second = append(&store, &bench.delivery("same")).await;
+    handed_out(&mut claims, 2).await;
+    // The answer for the first was lost, Redis forgot it and took the second.
+    let held = Claim::Held {
+        by: second,
+        dead: false,
+    };
+    store.claimed(vec![(first, held), (second, Claim::Ours)]);
+    all_admitted(&store).await;
+    assert_eq!(
+        bench.admissions(),
+        [
+            Admission::New,
+            Admission::Duplicate {
+                of: first,
+                conflict: false
+            }
+        ]
+    );
+    assert_eq!(shown_elsewhere(&store, first).await, None);
+    store.close().await;
+    bench.check().await;
+}
+
+#[tokio::test]
 async fn the_own_store_decides_first_and_the_claim_between_stores() {
     let bench = separate().await;
     let store = bench.open().await;
