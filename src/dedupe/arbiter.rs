@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::protocol::{About, Input, OnDown, Protocol, Reply, Stage};
+use super::protocol::{About, Input, LATE, OnDown, Protocol, Reply, Stage};
 use super::redis::Redis;
 use crate::id::EventId;
 use crate::store::model::{Claim, Unclaimed};
@@ -29,6 +29,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 struct Waiting {
     unclaimed: Unclaimed,
     stage: Stage,
+    /// When the last try that may come late was made.
+    tried: Monotonic,
 }
 
 /// Runs until the store closes or `stop`.
@@ -42,14 +44,22 @@ pub async fn arbitrate(
     stop: CancellationToken,
 ) {
     let mut outage = Outage::new(redis.settings().admit_timeout, on_down);
+    // Tries of a process before us may be on their way too.
+    let started = clock.monotonic();
     loop {
         let slice = tokio::select! {
             () = stop.cancelled() => return,
             slice = claims.next() => slice,
         };
         let Some(slice) = slice else { return };
-        let mut waiting: Vec<Waiting> = slice.into_iter().map(Waiting::new).collect();
+        let late = clock.monotonic().since(started) < LATE;
+        let waiting = slice.into_iter().map(|event| Waiting::new(event, late, started));
+        let mut waiting: Vec<Waiting> = waiting.collect();
         while !waiting.is_empty() {
+            let now = clock.monotonic();
+            for waiting in waiting.iter_mut().filter(|waiting| now.since(waiting.tried) >= LATE) {
+                waiting.stage = waiting.step(&protocol, Input::NothingLate);
+            }
             let asked: Vec<Unclaimed> = waiting.iter().map(|waiting| waiting.unclaimed.clone()).collect();
             // Also in a known outage, where a try waits a while for a connection: deciding alone a moment before Redis is back
             // would forward twice.
@@ -57,9 +67,13 @@ pub async fn arbitrate(
                 () = stop.cancelled() => return,
                 replies = redis.claims(&asked) => replies,
             };
-            let over = outage.heard(&replies, clock.monotonic());
+            let now = clock.monotonic();
+            let over = outage.heard(&replies, now);
             let mut decided = Vec::new();
             for (waiting, reply) in waiting.iter_mut().zip(replies) {
+                if reply == Reply::Silent {
+                    waiting.tried = now;
+                }
                 waiting.stage = waiting.step(&protocol, Input::Heard(reply));
                 if over && matches!(waiting.stage, Stage::Claim { .. }) {
                     waiting.stage = waiting.step(&protocol, Input::PatienceOver);
@@ -79,10 +93,12 @@ pub async fn arbitrate(
 }
 
 impl Waiting {
-    fn new(unclaimed: Unclaimed) -> Self {
+    fn new(unclaimed: Unclaimed, late: bool, tried: Monotonic) -> Self {
+        let event = unclaimed.event;
         Self {
-            stage: Stage::Claim { event: unclaimed.event },
+            stage: Stage::Claim { event, late },
             unclaimed,
+            tried,
         }
     }
 

@@ -79,6 +79,10 @@ impl Mark {
     }
 }
 
+/// How long after it was sent a command whose connection was given up may still have its effect: the system gives
+/// unacknowledged bytes up after ten seconds, and a server that answers again has read what lay there before.
+pub const LATE: Duration = Duration::from_secs(11);
+
 /// What was heard from Redis: an error is not an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reply {
@@ -136,11 +140,13 @@ pub enum Stage {
     /// Make it durable; on a shared store in the transaction that also admits it. Input: [`Input::Appended`] or
     /// [`Input::Admitted`]; a failure is answered 503 and ends it.
     Append,
-    /// It is durable and answered. Ask Redis to take it (`SET … NX GET PX`). Input: [`Input::Heard`] or
-    /// [`Input::PatienceOver`].
+    /// It is durable and answered. Ask Redis to take it (`SET … NX GET PX`). Input: [`Input::Heard`],
+    /// [`Input::PatienceOver`] or [`Input::NothingLate`].
     Claim {
         /// Our event.
         event: EventId,
+        /// An earlier try got no answer and may still have its effect.
+        late: bool,
     },
     /// The own store decides ([`decide`]), knowing what Redis said. Input: [`Input::Admitted`].
     Admit {
@@ -188,6 +194,8 @@ pub enum Input {
     Heard(Reply),
     /// Redis has not answered a claim for `admit_timeout`.
     PatienceOver,
+    /// Earlier tries of a claim can have no effect any more ([`LATE`] has passed), also those of a process before.
+    NothingLate,
     /// A separate store has committed and synced the event under this id.
     Appended(EventId),
     /// The store has decided.
@@ -234,7 +242,7 @@ impl Protocol {
             // Dead means "go to the store"; silence, also an error, means "go on".
             (Stage::Look, Input::Heard(_)) => Stage::Append,
 
-            (Stage::Append, Input::Appended(event)) => Stage::Claim { event },
+            (Stage::Append, Input::Appended(event)) => Stage::Claim { event, late: false },
             (
                 Stage::Append,
                 Input::Admitted {
@@ -245,15 +253,20 @@ impl Protocol {
                 },
             ) => after_shared(admission, survivor, body_mark),
 
-            (Stage::Claim { event }, Input::Heard(Reply::Absent)) => Stage::Admit {
+            (Stage::Claim { event, .. }, Input::Heard(Reply::Absent)) => Stage::Admit {
                 event,
                 claim: Claim::Ours,
             },
-            (Stage::Claim { event }, Input::Heard(Reply::Holds(mark))) => Stage::Admit {
-                event,
-                claim: self.heard(about, event, mark),
-            },
-            (Stage::Claim { event }, Input::PatienceOver)
+            (Stage::Claim { event, late }, Input::Heard(Reply::Holds(mark))) => {
+                match self.heard(about, event, mark) {
+                    // If Redis forgot that one now and then took ours from an earlier try, its store would be told to wait for
+                    // us while we wait for it (P1). So not before nothing of ours can come any more.
+                    Claim::Held { .. } if late => Stage::Claim { event, late },
+                    claim => Stage::Admit { event, claim },
+                }
+            }
+            (Stage::Claim { event, .. }, Input::NothingLate) => Stage::Claim { event, late: false },
+            (Stage::Claim { event, .. }, Input::PatienceOver)
                 if self.arrangement == Arrangement::Separate(OnDown::Store) =>
             {
                 Stage::Admit {
@@ -262,7 +275,8 @@ impl Protocol {
                 }
             }
             // Asked again, for as long as it takes.
-            (Stage::Claim { event }, Input::Heard(Reply::Silent) | Input::PatienceOver) => Stage::Claim { event },
+            (Stage::Claim { event, .. }, Input::Heard(Reply::Silent)) => Stage::Claim { event, late: true },
+            (Stage::Claim { event, late }, Input::PatienceOver) => Stage::Claim { event, late },
 
             (
                 Stage::Admit { event, claim },
@@ -444,7 +458,10 @@ mod tests {
             Stage::Known { .. }
         ));
         assert_eq!(separate.step(&at(301), Stage::Look, heard), Stage::Append);
-        let claim = Stage::Claim { event: event(2) };
+        let claim = Stage::Claim {
+            event: event(2),
+            late: false,
+        };
         assert_eq!(
             separate.step(&at(301), claim, heard),
             Stage::Admit {
@@ -456,11 +473,18 @@ mod tests {
 
     #[test]
     fn an_unheard_claim_waits_or_lets_the_store_decide_as_on_down_says() {
-        let claim = Stage::Claim { event: event(1) };
+        let claim = Stage::Claim {
+            event: event(1),
+            late: false,
+        };
         let rule = about(KeyKind::Rule);
         for on_down in [OnDown::Store, OnDown::Refuse] {
             let separate = protocol(Arrangement::Separate(on_down));
-            assert_eq!(separate.step(&rule, claim, Input::Heard(Reply::Silent)), claim);
+            let again = Stage::Claim {
+                event: event(1),
+                late: true,
+            };
+            assert_eq!(separate.step(&rule, claim, Input::Heard(Reply::Silent)), again);
             let over = separate.step(&rule, claim, Input::PatienceOver);
             match on_down {
                 OnDown::Store => assert_eq!(
@@ -480,7 +504,10 @@ mod tests {
         let separate = protocol(Arrangement::Separate(OnDown::Refuse));
         let next = separate.step(
             &about(KeyKind::Rule),
-            Stage::Claim { event: event(1) },
+            Stage::Claim {
+                event: event(1),
+                late: false,
+            },
             Input::Heard(Reply::Holds(durable(1))),
         );
         assert_eq!(
@@ -490,6 +517,33 @@ mod tests {
                 claim: Claim::Ours
             }
         );
+    }
+
+    #[test]
+    fn another_store_is_not_waited_for_while_a_claim_of_ours_may_come_late() {
+        let separate = protocol(Arrangement::Separate(OnDown::Refuse));
+        let rule = about(KeyKind::Rule);
+        let late = Stage::Claim {
+            event: event(1),
+            late: true,
+        };
+        let other = Input::Heard(Reply::Holds(durable(2)));
+        assert_eq!(separate.step(&rule, late, other), late);
+        // Ours is ours, whenever it came.
+        let ours = Stage::Admit {
+            event: event(1),
+            claim: Claim::Ours,
+        };
+        assert_eq!(separate.step(&rule, late, Input::Heard(Reply::Holds(durable(1)))), ours);
+        let on_time = separate.step(&rule, late, Input::NothingLate);
+        let next = separate.step(&rule, on_time, other);
+        assert!(matches!(
+            next,
+            Stage::Admit {
+                claim: Claim::Held { .. },
+                ..
+            }
+        ));
     }
 
     #[test]

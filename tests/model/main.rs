@@ -171,3 +171,17 @@ fn long_random_walks_keep_every_promise() {
         }
     }
 }
+
+/// Redis forgets, a claim arrives late and the reply of another is lost: two stores must not wait for each other.
+#[test]
+fn three_faults_at_once_lose_nothing_on_separate_stores() {
+    let rules = Rules {
+        requests: 2,
+        faults: 3,
+        deaths: 0,
+        flush: true,
+        granted: &[Violation::Doubled],
+        ..separate(OnDown::Refuse)
+    };
+    holds("separate stores, two requests, three faults", rules);
+}

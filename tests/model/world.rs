@@ -62,7 +62,10 @@ impl Rules {
     fn first(self, request: u8) -> Stage {
         match self.order {
             Order::Ours | Order::TellThenStore => Stage::Look,
-            Order::MarkThenStore => Stage::Claim { event: event(request) },
+            Order::MarkThenStore => Stage::Claim {
+                event: event(request),
+                late: false,
+            },
         }
     }
 
@@ -259,6 +262,10 @@ pub(crate) enum Action {
         node: usize,
         request: u8,
     },
+    NothingLate {
+        node: usize,
+        request: u8,
+    },
     Admit {
         node: usize,
         request: u8,
@@ -405,7 +412,11 @@ impl World {
                     actions.push(Action::AppendUnknown { node, request });
                 }
             }
-            Stage::Claim { .. } => {
+            Stage::Claim { late, .. } => {
+                // Time passes: what was on its way has come, or never will.
+                if late && self.late != Some(Command::Claim(request)) {
+                    actions.push(Action::NothingLate { node, request });
+                }
                 let each = self.met(fault).into_iter();
                 actions.extend(each.map(|met| Action::Claim { node, request, met }));
                 if fault && rules.patience {
@@ -482,6 +493,7 @@ impl World {
                 self.faults -= 1;
                 self.go_on(rules, node, request, Input::PatienceOver);
             }
+            Action::NothingLate { node, request } => self.go_on(rules, node, request, Input::NothingLate),
             Action::Admit { node, request } => {
                 let Some(Stage::Admit { claim, .. }) = self.stage(node, request) else {
                     return;
@@ -536,7 +548,11 @@ impl World {
             }
             Action::Restart { node } => {
                 let store = self.store_of(node);
-                let claim = |request: &u8| (*request, Stage::Claim { event: event(*request) });
+                // A try of the process before may be on its way.
+                let claim = |request: &u8| {
+                    let event = event(*request);
+                    (*request, Stage::Claim { event, late: true })
+                };
                 self.nodes[node].down = false;
                 self.nodes[node].items = self.stores[store].tail.iter().map(claim).collect();
             }
@@ -712,6 +728,7 @@ impl World {
             let action = match stage {
                 Stage::Look => Action::Look { node, request, met },
                 Stage::Append => Action::Append { node, request },
+                Stage::Claim { late: true, .. } => Action::NothingLate { node, request },
                 Stage::Claim { .. } => Action::Claim { node, request, met },
                 Stage::Admit { .. } => Action::Admit { node, request },
                 Stage::Tell(_) => Action::Tell { node, request, met },

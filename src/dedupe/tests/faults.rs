@@ -110,7 +110,10 @@ async fn a_claim_whose_reply_was_lost_is_ours_when_it_is_asked_again() {
         arrangement: Arrangement::Separate(OnDown::Refuse),
         digest_window: DIGEST_WINDOW,
     };
-    let claim = Stage::Claim { event: event(1) };
+    let claim = Stage::Claim {
+        event: event(1),
+        late: true,
+    };
     assert_eq!(
         protocol.step(&about(key(1), NOW), claim, Input::Heard(replies[0])),
         Stage::Admit {
