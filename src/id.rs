@@ -144,6 +144,10 @@ macro_rules! name {
 }
 
 name!(
+    /// The name of a `[routes.NAME]`.
+    RouteName
+);
+name!(
     /// The name of a `[sources.NAME]`.
     SourceName
 );

@@ -14,6 +14,7 @@ mod memory;
 pub mod model;
 mod postgres;
 pub mod query;
+pub mod records;
 pub mod settings;
 mod sqlite;
 mod trust;

@@ -1,0 +1,209 @@
+//! Records of idempotent calls: what is known of one key on one route.
+//!
+//! ```text
+//! absent ── begin ──→ running ── complete ──→ done | unstored | ambiguous | absent again (released)
+//!                        └─ its owner is gone ─→ ambiguous ── resolved by a person ──→ done | absent again
+//! ```
+//!
+//! A record ends with its TTL, in any state but running.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+
+use crate::id::{LeaseToken, RouteName};
+use crate::time::Timestamp;
+
+/// What a record is found by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RecordKey {
+    /// Its `[routes.NAME]`.
+    pub route: RouteName,
+    /// SHA-256 over caller and key, each with its length in front.
+    pub digest: [u8; 32],
+}
+
+/// SHA-256 of what the request says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint(pub [u8; 32]);
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fingerprint")
+    }
+}
+
+/// A call that wants to begin.
+#[derive(Clone, Debug)]
+pub struct NewCall {
+    /// Its record.
+    pub key: RecordKey,
+    /// Of its request.
+    pub fingerprint: Fingerprint,
+    /// The client's key as text, for people who look for it.
+    pub client_key: Arc<str>,
+    /// When its head was complete.
+    pub accepted_at: Timestamp,
+    /// How long its record lives from then on; at least until the call ends.
+    pub ttl: Duration,
+    /// Also where an earlier call ended ambiguous with the same fingerprint (`on_ambiguous = "retry"`).
+    pub after_ambiguous: bool,
+}
+
+/// What beginning a call found.
+#[derive(Debug)]
+pub enum Begun {
+    /// Nothing: the call is ours to make. Durable.
+    Started(Call),
+    /// The key is taken.
+    Found(Record),
+}
+
+/// What is known of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Of the request that took the key.
+    pub fingerprint: Fingerprint,
+    /// How far it got.
+    pub state: RecordState,
+    /// When the key is new again.
+    pub expires_at: Timestamp,
+}
+
+/// How far a call got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordState {
+    /// It runs, here or at another replica.
+    Running,
+    /// It ended with this answer.
+    Done(Arc<StoredAnswer>),
+    /// It ended, and its answer was passed through without being kept.
+    Unstored,
+    /// Nobody knows whether it took effect.
+    Ambiguous,
+}
+
+/// An answer as it is given again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredAnswer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Those of its headers that belong to a replay.
+    pub headers: HeaderMap,
+    /// Its body, byte for byte.
+    pub body: Bytes,
+}
+
+/// The right to make one call. Not `Clone`: one owner completes its record, once. The store keeps its lease alive for as
+/// long as it exists; dropped without being completed, it leaves the record ambiguous.
+pub struct Call {
+    /// Its record.
+    pub key: RecordKey,
+    /// The fence.
+    pub(crate) token: LeaseToken,
+    /// When its record ends.
+    pub(crate) expires_at: Timestamp,
+    /// Called when it is dropped without being completed.
+    pub(crate) abandon: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if let Some(abandon) = self.abandon.take() {
+            abandon();
+        }
+    }
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallEnd {
+    /// With an answer that is kept.
+    Done(Arc<StoredAnswer>),
+    /// With an answer that is not kept.
+    Unstored,
+    /// Nobody knows.
+    Ambiguous,
+    /// It had no effect: the key is new again.
+    Released,
+}
+
+/// What completing found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completed {
+    /// Recorded; durable.
+    Recorded,
+    /// The record was no longer ours (its lease ran out, or a person resolved it): nothing was changed.
+    NotOurs,
+}
+
+/// One record, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordView {
+    /// What it is found by.
+    pub key: RecordKey,
+    /// The client's key.
+    pub client_key: Arc<str>,
+    /// How far it got; without the answer's body.
+    pub state: RecordKind,
+    /// The answer's status, where one is kept.
+    pub status: Option<StatusCode>,
+    /// When the call was accepted.
+    pub accepted_at: Timestamp,
+    /// When the key is new again.
+    pub expires_at: Timestamp,
+}
+
+/// The state of a record as a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RecordKind {
+    /// See [`RecordState`].
+    Running,
+    /// See [`RecordState`].
+    Done,
+    /// See [`RecordState`].
+    Unstored,
+    /// See [`RecordState`].
+    Ambiguous,
+}
+
+impl RecordKind {
+    /// The word used in metrics, the API and the store.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Unstored => "unstored",
+            Self::Ambiguous => "ambiguous",
+        }
+    }
+}
+
+/// What a person says of an ambiguous record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// It had no effect: the key is new again.
+    Release,
+    /// It took effect, and this is the answer to its retries.
+    Answer(Arc<StoredAnswer>),
+}
+
+/// What resolving found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolved {
+    /// Done; durable.
+    Done,
+    /// There is no such record.
+    Unknown,
+    /// It is not ambiguous.
+    NotAmbiguous(RecordKind),
+}
