@@ -19,7 +19,6 @@
 pub mod attempt;
 pub mod backoff;
 pub mod breaker;
-pub mod connections;
 mod driver;
 pub mod lane;
 pub mod message;

@@ -1,4 +1,5 @@
-//! Sockets: the accept loop, the timers of a connection, and what HTTP/1 heads must not do.
+//! Sockets: the accept loop, the timers of a connection, what HTTP/1 heads must not do, and the connections to an upstream.
 
+pub mod connections;
 pub mod head_guard;
 pub mod listen;

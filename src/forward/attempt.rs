@@ -17,8 +17,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use tokio::time::Sleep;
 
-use crate::forward::connections::{CannotConnect, Connection, Connections, NoAnswer};
-use crate::forward::message::Body;
+use crate::net::connections::{Body, CannotConnect, Connection, Connections, NoAnswer};
 use crate::store::model::Outcome;
 
 /// Bytes of an answer's body that are kept for people.
@@ -455,7 +454,7 @@ mod tests {
         let upstream = upstream(&[Reply::Keep(OK), Reply::Keep(OK)]).await;
         upstream.exchange().await;
         upstream.idle(1).await;
-        tokio::time::sleep(crate::forward::connections::IDLE_MAX).await;
+        tokio::time::sleep(crate::net::connections::IDLE_MAX).await;
         upstream.connections.close_idle();
         assert_eq!(upstream.connections.idle_count(), 0);
         assert_eq!(upstream.exchange().await.outcome, delivered(200));

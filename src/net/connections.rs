@@ -21,15 +21,19 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Request, Response, Uri};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use crate::forward::message::Body;
 use crate::time::{Clock, Monotonic};
+
+/// The body of a request: whole, shared, not copied.
+pub type Body = Full<Bytes>;
 
 /// How long a connection may wait for its next request.
 pub const IDLE_MAX: Duration = Duration::from_secs(1);
