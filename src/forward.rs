@@ -20,6 +20,8 @@ pub mod attempt;
 pub mod backoff;
 pub mod breaker;
 mod driver;
+#[cfg(test)]
+mod h2_tests;
 pub mod lane;
 pub mod message;
 pub mod orders;

@@ -25,7 +25,7 @@ const BASE: [&str; 9] = [
 ];
 
 /// What a room may know besides [`BASE`]. `app` and `cli` may know everything.
-const ROOMS: [(&str, &[&str]); 10] = [
+const ROOMS: [(&str, &[&str]); 11] = [
     ("verify", &[]),
     ("key", &["verify"]),
     ("store", &["key", "verify"]),
@@ -35,11 +35,12 @@ const ROOMS: [(&str, &[&str]); 10] = [
     ("net", &["telemetry"]),
     ("forward", &["net", "store", "telemetry", "verify"]),
     ("ingest", &["dedupe", "key", "net", "store", "telemetry", "verify"]),
+    ("public", &["ingest", "net", "telemetry"]),
     ("admin", &["forward", "ingest", "store", "telemetry"]),
     // Any component's settings; no component knows the configuration.
     (
         "config",
-        &["admin", "dedupe", "forward", "ingest", "key", "store", "verify"],
+        &["admin", "dedupe", "forward", "ingest", "key", "net", "store", "verify"],
     ),
 ];
 

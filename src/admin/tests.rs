@@ -517,6 +517,7 @@ fn app() -> UpstreamSettings {
         retry: Retry::default(),
         signature: SignaturePolicy::Auto,
         preserve_host: false,
+        protocol: Default::default(),
     }
 }
 

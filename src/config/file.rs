@@ -20,6 +20,7 @@ use crate::dedupe::protocol::OnDown;
 use crate::diagnostic::Diagnostics;
 use crate::forward::settings::SignaturePolicy;
 use crate::key::{IdMissing, Part};
+use crate::net::connections::Protocol;
 use crate::reader::{At, Document, Rate, Section};
 use crate::secret::Secret;
 use crate::time::Timestamp;
@@ -160,6 +161,8 @@ pub(super) struct Redis {
 pub(super) struct Upstream {
     /// Its origin.
     pub url: Option<At<String>>,
+    /// What it speaks.
+    pub protocol: Option<At<Protocol>>,
     /// Attempts at once.
     pub concurrency: Option<At<i64>>,
     /// Attempts per period.
@@ -387,6 +390,11 @@ impl Upstream {
         require(&section, "url", "\"http://127.0.0.1:3000\"", problems);
         let upstream = Self {
             url: section.string("url", problems),
+            protocol: section.parsed("protocol", problems, |text| match text {
+                "http/1.1" => Ok(Protocol::Http1),
+                "h2c" => Ok(Protocol::H2c),
+                _ => Err("expected \"http/1.1\" or \"h2c\"".to_owned()),
+            }),
             concurrency: section.integer("concurrency", 1..=10_000, problems),
             rate: section.rate("rate", problems),
             burst: section.integer("burst", 1..=1_000_000, problems),

@@ -56,6 +56,7 @@ const SHOWN: &[&str] = &[
     "path",
     "pause_after",
     "preserve_host",
+    "protocol",
     "provider",
     "public_url",
     "rate",

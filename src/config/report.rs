@@ -12,6 +12,7 @@ use crate::diagnostic::{Diagnostics, Severity, line_and_column};
 use crate::forward::settings::UpstreamSettings;
 use crate::id::UpstreamName;
 use crate::ingest::source::Source;
+use crate::net::connections::Protocol;
 use crate::reader::{show_duration, show_size};
 use crate::store::settings::Place;
 
@@ -138,8 +139,12 @@ pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
     }
     for upstream in &config.upstreams {
         let rate = upstream.rate.map(|rate| format!(", {rate}")).unwrap_or_default();
+        let protocol = match upstream.protocol {
+            Protocol::Http1 => "",
+            Protocol::H2c => " over h2c",
+        };
         line(format_args!(
-            "upstream  {}: {}, {} at once{rate}",
+            "upstream  {}: {}{protocol}, {} at once{rate}",
             upstream.name,
             upstream.origin.to_string().trim_end_matches('/'),
             upstream.concurrency

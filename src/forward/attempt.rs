@@ -4,10 +4,7 @@
 //! not arrive. Anything else: [`Outcome::Unknown`], since the app may have acted. Redirects are not followed and nothing
 //! is sent twice.
 
-use std::error::Error;
-use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -17,7 +14,8 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use tokio::time::Sleep;
 
-use crate::net::connections::{Body, CannotConnect, Connection, Connections, NoAnswer};
+use crate::forward::message::Body;
+use crate::net::connections::{Connection, Connections, NoAnswer, describe_broken};
 use crate::store::model::Outcome;
 
 /// Bytes of an answer's body that are kept for people.
@@ -39,7 +37,7 @@ pub struct Answer {
 }
 
 /// Sends `request`, once, and reads the answer; all of it within `timeout`.
-pub async fn exchange(connections: &Arc<Connections>, request: Request<Body>, timeout: Duration) -> Answer {
+pub async fn exchange(connections: &Connections<Body>, request: Request<Body>, timeout: Duration) -> Answer {
     let mut deadline = pin!(tokio::time::sleep(timeout));
     let mut request = request;
     let mut tries = 0;
@@ -53,7 +51,7 @@ pub async fn exchange(connections: &Arc<Connections>, request: Request<Body>, ti
             Some(connection) => connection,
             None => match before(deadline.as_mut(), connections.open()).await {
                 Some(Ok(connection)) => connection,
-                Some(Err(error)) => return not_sent(describe_connect(&error)),
+                Some(Err(error)) => return not_sent(error.describe()),
                 None => return not_sent("timeout while connecting".to_owned()),
             },
         };
@@ -65,6 +63,7 @@ pub async fn exchange(connections: &Arc<Connections>, request: Request<Body>, ti
                 tries += 1;
             }
             Some(Err(NoAnswer::NeverSent(_))) => return not_sent("connection closed before the request".to_owned()),
+            Some(Err(NoAnswer::Refused)) => return not_sent("the upstream refused the stream unread".to_owned()),
             Some(Err(NoAnswer::Broken(error))) => return unknown(describe_broken(&error)),
             None => return unknown("timeout while waiting for the answer".to_owned()),
         }
@@ -73,8 +72,8 @@ pub async fn exchange(connections: &Arc<Connections>, request: Request<Body>, ti
 
 /// Reads the answer's body, as far as it is wanted. The status is known, so nothing here changes the outcome.
 async fn read(
-    connections: &Arc<Connections>,
-    connection: Connection,
+    connections: &Connections<Body>,
+    connection: Connection<Body>,
     response: Response<Incoming>,
     mut deadline: Pin<&mut Sleep>,
 ) -> Answer {
@@ -143,33 +142,9 @@ pub fn unknown(cause: String) -> Answer {
     }
 }
 
-/// A short cause for people: never a URL, which may hold credentials.
-fn describe_connect(error: &CannotConnect) -> String {
-    let cause: &dyn Error = match error {
-        CannotConnect::Resolve(cause) | CannotConnect::Connect(cause) => cause,
-        CannotConnect::Ended(cause) => cause,
-    };
-    match cause.downcast_ref::<io::Error>() {
-        Some(io) if matches!(error, CannotConnect::Connect(_)) => io.kind().to_string(),
-        _ => format!("{error}: {cause}"),
-    }
-}
-
-fn describe_broken(error: &hyper::Error) -> String {
-    if error.is_parse() {
-        return "the answer is not HTTP/1.1".to_owned();
-    }
-    if error.is_incomplete_message() {
-        return "connection closed before the answer".to_owned();
-    }
-    match error.source().and_then(|cause| cause.downcast_ref::<io::Error>()) {
-        Some(io) => io.kind().to_string(),
-        None => error.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use http::Method;
@@ -179,6 +154,7 @@ mod tests {
     use tokio_util::task::TaskTracker;
 
     use super::*;
+    use crate::net::connections::Protocol;
     use crate::time::Clock;
 
     const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -195,7 +171,7 @@ mod tests {
     }
 
     struct Upstream {
-        connections: Arc<Connections>,
+        connections: Arc<Connections<Body>>,
         opened: Arc<AtomicUsize>,
         requests: Arc<AtomicUsize>,
     }
@@ -216,7 +192,7 @@ mod tests {
             }
         });
         Upstream {
-            connections: Arc::new(Connections::new(&origin, Clock::system(), tracker)),
+            connections: Arc::new(Connections::new(&origin, Protocol::Http1, Clock::system(), tracker)),
             opened,
             requests,
         }
@@ -331,7 +307,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         drop(listener);
-        let connections = Arc::new(Connections::new(&origin, Clock::system(), TaskTracker::new()));
+        let connections = Arc::new(Connections::new(
+            &origin,
+            Protocol::Http1,
+            Clock::system(),
+            TaskTracker::new(),
+        ));
         let answer = exchange(&connections, post(), TIMEOUT).await;
         let cause = "connection refused".to_owned();
         assert_eq!(answer.outcome, Outcome::NotSent { cause });
@@ -341,7 +322,12 @@ mod tests {
     async fn a_name_without_an_address_is_not_sent() {
         // RFC 6761: never resolves.
         let origin = "http://nowhere.invalid:1".parse().unwrap();
-        let connections = Arc::new(Connections::new(&origin, Clock::system(), TaskTracker::new()));
+        let connections = Arc::new(Connections::new(
+            &origin,
+            Protocol::Http1,
+            Clock::system(),
+            TaskTracker::new(),
+        ));
         let answer = exchange(&connections, post(), TIMEOUT).await;
         assert!(
             matches!(&answer.outcome, Outcome::NotSent { cause } if cause.contains("could not be resolved")),
@@ -466,7 +452,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let tracker = TaskTracker::new();
-        let connections = Arc::new(Connections::new(&origin, Clock::system(), tracker.clone()));
+        let connections = Arc::new(Connections::new(
+            &origin,
+            Protocol::Http1,
+            Clock::system(),
+            tracker.clone(),
+        ));
         let mut request = post();
         *request.body_mut() = Full::new(Bytes::from(vec![0; 16 << 20]));
         request

@@ -33,7 +33,7 @@ use crate::forward::attempt::{self, Answer};
 use crate::forward::backoff::{self, Dice};
 use crate::forward::breaker::BreakerState;
 use crate::forward::lane::{Asked, Lane, LaneStatus, Slot, Step};
-use crate::forward::message::Envelope;
+use crate::forward::message::{Body, Envelope};
 use crate::forward::orders::{Obey, Orders};
 use crate::forward::settings::{SourceSettings, UpstreamSettings};
 use crate::forward::{outcome, signature};
@@ -75,7 +75,7 @@ pub(super) struct Common {
 pub(super) struct Driver {
     settings: UpstreamSettings,
     envelope: Envelope,
-    connections: Arc<Connections>,
+    connections: Arc<Connections<Body>>,
     metrics: Arc<UpstreamMetrics>,
     common: Arc<Common>,
     /// Never held over an await.
@@ -105,6 +105,7 @@ impl Driver {
             envelope: Envelope::new(&settings.origin, settings.preserve_host),
             connections: Arc::new(Connections::new(
                 &settings.origin,
+                settings.protocol,
                 common.clock.clone(),
                 common.tracker.clone(),
             )),

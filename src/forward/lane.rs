@@ -385,6 +385,7 @@ pub(in crate::forward) mod tests {
             retry: Retry::default(),
             signature: SignaturePolicy::Auto,
             preserve_host: false,
+            protocol: Default::default(),
         }
     }
 

@@ -11,8 +11,10 @@ use http_body_util::Full;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 
-use crate::net::connections::Body;
 use crate::store::model::LeasedDispatch;
+
+/// The body of an attempt: the stored bytes, shared, not copied.
+pub type Body = Full<Bytes>;
 
 const EVENT_ID: HeaderName = HeaderName::from_static("hooksluice-event-id");
 const SOURCE: HeaderName = HeaderName::from_static("hooksluice-source");

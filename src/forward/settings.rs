@@ -7,6 +7,7 @@ use http::Uri;
 use http::uri::PathAndQuery;
 
 use crate::id::UpstreamName;
+use crate::net::connections::Protocol;
 use crate::reader::Rate;
 use crate::store::settings::LaneSettings;
 use crate::verify::Verifier;
@@ -57,6 +58,8 @@ pub struct UpstreamSettings {
     pub name: UpstreamName,
     /// Scheme and authority only (`http://host:port`); the path comes from the request or the source's `forward_path`.
     pub origin: Uri,
+    /// What it speaks.
+    pub protocol: Protocol,
     /// Attempts at the same time, at least 1.
     pub concurrency: usize,
     /// Attempts per period, if limited.

@@ -122,6 +122,7 @@ fn settings(name: &str, address: SocketAddr) -> UpstreamSettings {
         },
         signature: SignaturePolicy::Auto,
         preserve_host: false,
+        protocol: Default::default(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! [`Connections`]: the open HTTP/1.1 connections to one upstream.
+//! [`Connections`]: the open connections to one upstream, HTTP/1.1 or HTTP/2 with prior knowledge ([`Protocol`]).
 //!
 //! # Why not hyper-util's pooled client
 //!
@@ -14,84 +14,118 @@
 //! - Idle for at most [`IDLE_MAX`]: app servers close idle connections after 2 s (gunicorn), 5 s (Node.js, uvicorn) or
 //!   more, and a request that is on its way at that moment is lost with an unknown outcome.
 //! - Used for at most [`AGE_MAX`]: the name is resolved again for each new connection, so a changed address is noticed.
-//! - No more connections than attempts at once, and a few that are being closed.
+//! - No more connections than requests at once, and a few that are being closed. One of HTTP/2 carries up to
+//!   [`STREAMS_MAX`] requests.
 
+mod address;
+mod line;
+
+use std::error::Error;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, Uri};
-use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
+use self::address::Address;
+use self::line::{Line, Stream};
 use crate::time::{Clock, Monotonic};
-
-/// The body of a request: whole, shared, not copied.
-pub type Body = Full<Bytes>;
 
 /// How long a connection may wait for its next request.
 pub const IDLE_MAX: Duration = Duration::from_secs(1);
 /// How long a connection is used.
 pub const AGE_MAX: Duration = Duration::from_secs(60);
+/// Requests that one HTTP/2 connection carries at a time.
+pub const STREAMS_MAX: usize = 100;
 /// How long a connection may take to be ready again after an answer, before it is closed.
 const READY_MAX: Duration = Duration::from_secs(1);
-/// How long one of several addresses may take to answer, before the next is tried.
-const ADDRESS_MAX: Duration = Duration::from_secs(3);
 /// Bytes of an answer's head, at most. Far more than apps send: an answer that is over it is an unknown outcome, and
 /// what the app has done would be repeated. It bounds the buffer of a connection too, which grows as it is filled.
 const ANSWER_HEAD_MAX: usize = 512 << 10;
 /// Header lines of an answer, at most, for the same reason (hyper's own limit is 100).
 const ANSWER_HEADERS_MAX: usize = 1024;
 
+/// What an upstream speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1 (RFC 9112).
+    #[default]
+    Http1,
+    /// HTTP/2 without TLS, by prior knowledge (RFC 9113 section 3.3).
+    H2c,
+}
+
+impl Protocol {
+    /// As the configuration says it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http1 => "http/1.1",
+            Self::H2c => "h2c",
+        }
+    }
+}
+
+/// What can be the body of a request to an upstream.
+pub trait Payload: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static {}
+
+impl<B> Payload for B where B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static {}
+
 /// The open connections to one upstream.
 #[derive(Debug)]
-pub struct Connections {
+pub struct Connections<B> {
     address: Address,
-    /// Ready ones, the most recently used last. A mutex for nanoseconds, never held over an await.
-    idle: Mutex<IdleList>,
+    protocol: Protocol,
+    /// A mutex for nanoseconds, never held over an await.
+    pool: Mutex<Pool<B>>,
     clock: Clock,
     /// Of the tasks that drive connections; they end with them.
     tracker: TaskTracker,
 }
 
 #[derive(Debug)]
-enum Address {
-    Known(SocketAddr),
-    /// Resolved for each new connection.
-    Named {
-        host: String,
-        port: u16,
-    },
-}
-
-#[derive(Debug, Default)]
-struct IdleList {
-    ready: Vec<Idle>,
-    /// The lane has ended: attempts that still run bring back connections that nobody will use.
+struct Pool<B> {
+    /// HTTP/1.1, without a request, the most recently used last. Some may not be ready yet: the driver has not come
+    /// round, or the upstream answered before it had read all of the request.
+    idle: Vec<Idle<B>>,
+    /// HTTP/2, the oldest first.
+    lines: Vec<Arc<Line<B>>>,
+    /// Nobody asks any more: those that still carry a request are not kept behind it.
     closed: bool,
 }
 
 #[derive(Debug)]
-struct Idle {
-    connection: Connection,
+struct Idle<B> {
+    connection: Single<B>,
     since: Monotonic,
 }
 
-/// A connection that carries no request. Lent to one attempt at a time.
+/// An HTTP/1.1 connection.
 #[derive(Debug)]
-pub struct Connection {
-    sender: SendRequest<Body>,
+struct Single<B> {
+    sender: SendRequest<B>,
     /// The task that moves its bytes. It ends with the connection, also in the middle of a request that the upstream
     /// does not read.
     _driver: AbortOnDropHandle<()>,
     opened_at: Monotonic,
+}
+
+/// A connection, or a stream of one, for one request. Dropped before [`Connections::give_back`] it is closed (the
+/// stream is reset).
+#[derive(Debug)]
+pub struct Connection<B> {
+    kind: Kind<B>,
     fresh: bool,
+}
+
+#[derive(Debug)]
+enum Kind<B> {
+    Http1(Single<B>),
+    H2(Stream<B>),
 }
 
 /// Why a connection could not be opened.
@@ -110,175 +144,231 @@ pub enum CannotConnect {
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub enum NoAnswer {
+pub enum NoAnswer<B> {
     /// The connection had ended and not a byte was sent: the request comes back.
-    NeverSent(Box<Request<Body>>),
+    NeverSent(Box<Request<B>>),
+    /// The upstream says that it did nothing with the request (RFC 9113 section 8.7, `REFUSED_STREAM`).
+    Refused,
     /// Sent, or a part of it.
     Broken(hyper::Error),
 }
 
-impl Connections {
-    /// None yet, to the host and port of `origin`.
-    pub fn new(origin: &Uri, clock: Clock, tracker: TaskTracker) -> Self {
-        let host = origin.host().unwrap_or_default();
-        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-        let host = bare.unwrap_or(host);
-        let port = origin.port_u16().unwrap_or(80);
-        let address = match host.parse::<IpAddr>() {
-            Ok(ip) => Address::Known(SocketAddr::new(ip, port)),
-            Err(_name) => Address::Named {
-                host: host.to_owned(),
-                port,
-            },
+impl CannotConnect {
+    /// A short cause for people: never a URL, which may hold credentials.
+    pub fn describe(&self) -> String {
+        let cause: &dyn Error = match self {
+            Self::Resolve(cause) | Self::Connect(cause) => cause,
+            Self::Ended(cause) => cause,
         };
+        match cause.downcast_ref::<io::Error>() {
+            Some(io) if matches!(self, Self::Connect(_)) => io.kind().to_string(),
+            _ => format!("{self}: {cause}"),
+        }
+    }
+}
+
+/// A short cause for people of a request that was not answered.
+pub fn describe_broken(error: &hyper::Error) -> String {
+    if error.is_parse() {
+        return "the answer is not HTTP/1.1".to_owned();
+    }
+    if error.is_incomplete_message() {
+        return "connection closed before the answer".to_owned();
+    }
+    match error.source() {
+        Some(cause) => match cause.downcast_ref::<io::Error>() {
+            Some(io) => io.kind().to_string(),
+            None if cause.is::<h2::Error>() => cause.to_string(),
+            None => error.to_string(),
+        },
+        None => error.to_string(),
+    }
+}
+
+impl<B: Payload> Connections<B> {
+    /// None yet, to the host and port of `origin`.
+    pub fn new(origin: &Uri, protocol: Protocol, clock: Clock, tracker: TaskTracker) -> Self {
         Self {
-            address,
-            idle: Mutex::default(),
+            address: Address::of(origin),
+            protocol,
+            pool: Mutex::new(Pool {
+                idle: Vec::new(),
+                lines: Vec::new(),
+                closed: false,
+            }),
             clock,
             tracker,
         }
     }
 
+    /// What the upstream speaks.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
     /// A ready connection that is still young enough, if there is one.
-    pub fn take_idle(&self) -> Option<Connection> {
+    pub fn take_idle(&self) -> Option<Connection<B>> {
         let now = self.clock.monotonic();
-        let mut idle = self.idle();
-        while let Some(last) = idle.ready.pop() {
-            if last.is_usable(now) {
-                return Some(last.connection);
-            }
-        }
-        None
+        let mut pool = self.pool();
+        let kind = match self.protocol {
+            Protocol::Http1 => Kind::Http1(pool.take_idle(now)?),
+            Protocol::H2c => Kind::H2(pool.take_stream(now)?),
+        };
+        Some(Connection { kind, fresh: false })
     }
 
     /// Opens a new one.
-    pub async fn open(&self) -> Result<Connection, CannotConnect> {
-        let stream = match &self.address {
-            Address::Known(address) => TcpStream::connect(address).await.map_err(CannotConnect::Connect)?,
-            Address::Named { host, port } => {
-                let addresses = tokio::net::lookup_host((host.as_str(), *port))
-                    .await
-                    .map_err(CannotConnect::Resolve)?;
-                connect_any(addresses).await.map_err(CannotConnect::Connect)?
-            }
-        };
+    pub async fn open(&self) -> Result<Connection<B>, CannotConnect> {
+        let stream = self.address.connect().await?;
         // Without this a request larger than a segment may wait for a delayed acknowledgement. If it cannot be set,
         // the connection is slower and no less right.
         let _slower = stream.set_nodelay(true);
+        let io = TokioIo::new(stream);
+        let kind = match self.protocol {
+            Protocol::Http1 => {
+                let (mut sender, driver) = http1::Builder::new()
+                    .max_buf_size(ANSWER_HEAD_MAX)
+                    .max_headers(ANSWER_HEADERS_MAX)
+                    .handshake(io)
+                    .await
+                    .map_err(CannotConnect::Ended)?;
+                let driver = self.drive(async move {
+                    // What ends a connection is told to the request that it carried.
+                    let _told_to_the_request = driver.with_upgrades().await;
+                });
+                sender.ready().await.map_err(CannotConnect::Ended)?;
+                Kind::Http1(Single {
+                    sender,
+                    _driver: driver,
+                    opened_at: self.clock.monotonic(),
+                })
+            }
+            Protocol::H2c => {
+                let (sender, driver) = line::handshake(io, &self.tracker).await.map_err(CannotConnect::Ended)?;
+                let driver = self.drive(async move {
+                    let _told_to_the_requests = driver.await;
+                });
+                let line = Arc::new(Line::new(sender, driver, self.clock.monotonic()));
+                let stream = Stream::of(&line);
+                let mut pool = self.pool();
+                if !pool.closed {
+                    pool.lines.push(line);
+                }
+                Kind::H2(stream)
+            }
+        };
+        Ok(Connection { kind, fresh: true })
+    }
 
-        let (mut sender, driver) = http1::Builder::new()
-            .max_buf_size(ANSWER_HEAD_MAX)
-            .max_headers(ANSWER_HEADERS_MAX)
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(CannotConnect::Ended)?;
-        let driver = self.tracker.spawn(async move {
-            // What ends a connection is told to the request that it carried.
-            let _told_to_the_request = driver.await;
-        });
-        let driver = AbortOnDropHandle::new(driver);
-        sender.ready().await.map_err(CannotConnect::Ended)?;
-        Ok(Connection {
-            sender,
-            _driver: driver,
-            opened_at: self.clock.monotonic(),
-            fresh: true,
-        })
+    fn drive(&self, driver: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<()> {
+        AbortOnDropHandle::new(self.tracker.spawn(driver))
     }
 
     /// Takes back a connection whose answer was read to its end.
-    pub fn give_back(self: &Arc<Self>, mut connection: Connection) {
-        connection.fresh = false;
-        if connection.sender.is_ready() {
-            self.keep(connection);
-        } else if !connection.sender.is_closed() {
-            // The driver has not come round yet, or the upstream answered before it had read all of the request.
-            let connections = self.clone();
-            self.tracker.spawn(async move {
-                if let Ok(Ok(())) = tokio::time::timeout(READY_MAX, connection.sender.ready()).await {
-                    connections.keep(connection);
+    pub fn give_back(&self, connection: Connection<B>) {
+        let since = self.clock.monotonic();
+        match connection.kind {
+            Kind::Http1(single) => {
+                if single.sender.is_closed() {
+                    return;
                 }
-            });
+                let mut pool = self.pool();
+                if !pool.closed {
+                    pool.idle.push(Idle {
+                        connection: single,
+                        since,
+                    });
+                }
+            }
+            Kind::H2(stream) => stream.end(since),
         }
     }
 
     /// Closes those that have been idle for too long.
     pub fn close_idle(&self) {
         let now = self.clock.monotonic();
-        self.idle().ready.retain(|idle| idle.is_usable(now));
+        let mut pool = self.pool();
+        pool.idle.retain(|idle| idle.may_be_kept(now));
+        pool.lines.retain(|line| line.may_be_kept(now));
     }
 
     /// Closes all that are idle, and from now on those that become so.
     pub fn close_all(&self) {
-        let mut idle = self.idle();
-        idle.closed = true;
-        idle.ready.clear();
+        let mut pool = self.pool();
+        pool.closed = true;
+        pool.idle.clear();
+        pool.lines.clear();
     }
 
-    /// How many are idle.
+    /// How many are ready for a request that comes now.
     pub fn idle_count(&self) -> usize {
-        self.idle().ready.len()
+        let pool = self.pool();
+        let ready = pool.idle.iter().filter(|idle| idle.connection.sender.is_ready());
+        ready.count() + pool.lines.iter().filter(|line| line.is_idle()).count()
     }
 
-    fn keep(&self, connection: Connection) {
-        let since = self.clock.monotonic();
-        let mut idle = self.idle();
-        if !idle.closed {
-            idle.ready.push(Idle { connection, since });
+    fn pool(&self) -> MutexGuard<'_, Pool<B>> {
+        // The lists are whole between any two statements that touch them.
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<B: Payload> Pool<B> {
+    fn take_idle(&mut self, now: Monotonic) -> Option<Single<B>> {
+        let mut at = self.idle.len();
+        while let Some(before) = at.checked_sub(1) {
+            at = before;
+            let idle = self.idle.get(at)?;
+            if idle.is_usable(now) {
+                return Some(self.idle.remove(at).connection);
+            }
+            if !idle.may_be_kept(now) {
+                self.idle.remove(at);
+            }
         }
+        None
     }
 
-    fn idle(&self) -> MutexGuard<'_, IdleList> {
-        // The list is whole between any two statements that touch it.
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    fn take_stream(&mut self, now: Monotonic) -> Option<Stream<B>> {
+        // One that is over age ends with the last of its streams.
+        self.lines.retain(|line| line.may_be_kept(now));
+        self.lines.iter().rev().find(|line| line.has_room()).map(Stream::of)
     }
 }
 
-impl Idle {
+impl<B: Payload> Idle<B> {
     fn is_usable(&self, now: Monotonic) -> bool {
-        self.connection.sender.is_ready()
-            && now.since(self.since) < IDLE_MAX
-            && now.since(self.connection.opened_at) < AGE_MAX
+        self.connection.sender.is_ready() && self.is_young(now, IDLE_MAX)
+    }
+
+    fn may_be_kept(&self, now: Monotonic) -> bool {
+        let ready = self.connection.sender.is_ready();
+        !self.connection.sender.is_closed() && self.is_young(now, if ready { IDLE_MAX } else { READY_MAX })
+    }
+
+    fn is_young(&self, now: Monotonic, idle_max: Duration) -> bool {
+        now.since(self.since) < idle_max && now.since(self.connection.opened_at) < AGE_MAX
     }
 }
 
-impl Connection {
+impl<B: Payload> Connection<B> {
     /// Whether it has carried no request yet.
     pub fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// Sends the request and waits for the head of the answer.
-    pub async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>, NoAnswer> {
-        self.sender
-            .try_send_request(request)
-            .await
-            .map_err(|mut error| match error.take_message() {
-                // hyper hands back only a request that it had not started to write.
-                Some(request) => NoAnswer::NeverSent(Box::new(request)),
-                None => NoAnswer::Broken(error.into_error()),
-            })
-    }
-}
-
-/// The first of the addresses that takes the connection. The last one has all the time that is left.
-async fn connect_any(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
-    let mut addresses = addresses.peekable();
-    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    while let Some(address) = addresses.next() {
-        let connecting = TcpStream::connect(address);
-        let found = if addresses.peek().is_some() {
-            let timed_out = |_elapsed| Err(io::ErrorKind::TimedOut.into());
-            tokio::time::timeout(ADDRESS_MAX, connecting)
-                .await
-                .unwrap_or_else(timed_out)
-        } else {
-            connecting.await
+    /// Sends the request and waits for the head of the answer. Its target is a path (RFC 9112 section 3.2.1), its
+    /// authority the `Host` header; HTTP/2 gets them as it wants them.
+    pub async fn send(&mut self, request: Request<B>) -> Result<Response<Incoming>, NoAnswer<B>> {
+        let sent = match &mut self.kind {
+            Kind::Http1(single) => single.sender.try_send_request(request).await,
+            Kind::H2(stream) => stream.send(request).await,
         };
-        match found {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
+        sent.map_err(|mut error| match error.take_message() {
+            // hyper hands back only a request that it had not started to write.
+            Some(request) => NoAnswer::NeverSent(Box::new(request)),
+            None if line::is_refused(error.error()) => NoAnswer::Refused,
+            None => NoAnswer::Broken(error.into_error()),
+        })
     }
-    Err(last)
 }
