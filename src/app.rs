@@ -5,8 +5,8 @@
 //! listener → public listener. Nothing is answered before the store is open.
 //!
 //! **End** (DESIGN section 7): say so (`/readyz` 503, `Connection: close`) → wait `shutdown_delay`, so that load
-//! balancers notice → stop accepting and finish inbound requests → stop leasing and finish attempts until
-//! `shutdown_grace` → hand back leases and close the store → admin listener last, so that the end can be watched.
+//! balancers notice → stop accepting and finish inbound requests (long streams go on beside what follows) → stop leasing
+//! and finish attempts until `shutdown_grace` → hand back leases and close the store → admin listener last, so that the end can be watched.
 
 mod beside;
 
@@ -28,6 +28,7 @@ use crate::forward::settings::{SourceSettings, UpstreamSettings};
 use crate::ingest::source::Source;
 use crate::ingest::{Ingest, IngestSettings};
 use crate::net::listen::{self, ListenSettings};
+use crate::public::Public;
 use crate::store::Store;
 use crate::store::settings::Place;
 use crate::telemetry::metrics::Metrics;
@@ -105,7 +106,6 @@ impl App {
                 limits: config.limits.clone(),
                 sources,
                 trusted_proxies: config.trusted_proxies,
-                health_path: config.health_path,
             },
             store.clone(),
             beside.front(),
@@ -113,6 +113,13 @@ impl App {
             clock.clone(),
             ingest_tasks.clone(),
         ));
+        let public = Arc::new(Public::new(
+            ingest,
+            config.health_path,
+            metrics.clone(),
+            ingest_tasks.clone(),
+        ));
+        let cut_off = CancellationToken::new();
         let accepting = ingest_tasks.spawn(listen::serve(
             listener,
             ListenSettings {
@@ -122,11 +129,12 @@ impl App {
                 idle_timeout: config.limits.idle_timeout,
                 write_timeout: config.limits.body_timeout,
             },
-            ingest.clone(),
+            public.clone(),
             metrics,
             clock.clone(),
             ingest_tasks.clone(),
             stop_accepting.clone(),
+            cut_off.clone(),
         ));
         info!(
             version = env!("CARGO_PKG_VERSION"),
@@ -140,20 +148,19 @@ impl App {
 
         info!("shutting down");
         shutting_down.cancel();
-        ingest.start_draining();
+        public.start_draining();
         tokio::time::sleep(config.shutdown_delay).await;
 
         stop_accepting.cancel();
-        let deadline = clock.monotonic().after(config.shutdown_grace);
+        let now = clock.monotonic();
+        let (half, deadline) = (now.after(config.shutdown_grace / 2), now.after(config.shutdown_grace));
         accepting.await.context("the accept loop failed")?;
         ingest_tasks.close();
-        if !within(deadline, &clock, ingest_tasks.wait()).await {
-            warn!(
-                open = ingest_tasks.len(),
-                "inbound requests were cut off at the end of shutdown_grace"
-            );
+        // Half of the time at most: a stream of a route may have no end, and attempts want theirs too.
+        if !within(half, &clock, ingest_tasks.wait()).await {
+            info!(open = ingest_tasks.len(), "inbound requests still run");
         }
-        drop(ingest);
+        drop(public);
 
         forwarder.stop_leasing();
         forward_tasks.close();
@@ -163,6 +170,13 @@ impl App {
                 "attempts were cut off at the end of shutdown_grace and will be repeated"
             );
         }
+        if !within(deadline, &clock, ingest_tasks.wait()).await {
+            warn!(
+                open = ingest_tasks.len(),
+                "inbound requests were cut off at the end of shutdown_grace"
+            );
+        }
+        cut_off.cancel();
         // What still runs is let go of, recorded as unknown, before the store closes.
         forwarder.cut_off();
         forward_tasks.wait().await;

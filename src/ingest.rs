@@ -15,12 +15,12 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, Version, header};
+use http::request::Parts;
+use http::{HeaderMap, Response, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use ipnet::IpNet;
@@ -36,7 +36,6 @@ use crate::ingest::respond::{Accepted, Refusal};
 use crate::ingest::source::{Limits, Source};
 use crate::ingest::tally::{Stored, Tally};
 use crate::key;
-use crate::net::listen::Handler;
 use crate::pace::Pace;
 use crate::request::{RawRequest, RequestHead};
 use crate::store::Store;
@@ -64,30 +63,25 @@ pub struct IngestSettings {
     pub sources: Vec<Arc<Source>>,
     /// Proxies that may name the client.
     pub trusted_proxies: Vec<IpNet>,
-    /// Answered 200 (503 while shutting down) on the public listener, when set.
-    pub health_path: Option<String>,
 }
 
-/// Serves the public listener.
+/// Serves the sources.
 #[derive(Debug)]
 pub struct Ingest {
     sources: HashMap<String, Arc<Served>>,
     limits: Limits,
     trusted_proxies: Vec<IpNet>,
-    health_path: Option<String>,
     budget: Budget,
     store: Store,
     front: Front,
-    metrics: Metrics,
     refusals: RefusalLog,
     clock: Clock,
     tracker: TaskTracker,
-    draining: AtomicBool,
 }
 
 /// A source with what serving it needs.
 #[derive(Debug)]
-struct Served {
+pub struct Served {
     source: Arc<Source>,
     metrics: Arc<SourceMetrics>,
     rate: Option<Mutex<Pace>>,
@@ -135,23 +129,15 @@ impl Ingest {
             .collect();
         Self {
             sources,
-            budget: Budget::new(settings.limits.in_flight, metrics.clone()),
+            budget: Budget::new(settings.limits.in_flight, metrics),
             limits: settings.limits,
             trusted_proxies: settings.trusted_proxies,
-            health_path: settings.health_path,
             store,
             front,
-            metrics,
             refusals: RefusalLog::new(),
             clock,
             tracker,
-            draining: AtomicBool::new(false),
         }
-    }
-
-    /// From now on every answer closes its connection: the process is about to stop.
-    pub fn start_draining(&self) {
-        self.draining.store(true, Ordering::Relaxed);
     }
 
     /// The life of a request to a source, up to its answer.
@@ -243,30 +229,22 @@ impl Ingest {
         Ok(Answer::Stored(stored))
     }
 
-    fn find(&self, path: &str) -> Option<&Arc<Served>> {
+    /// The source with this path, give or take one trailing slash.
+    pub fn find(&self, path: &str) -> Option<&Arc<Served>> {
         self.sources
             .get(path)
             .or_else(|| self.sources.get(path.strip_suffix('/')?))
     }
 
-    async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
+    /// Answers a request to a source.
+    pub async fn answer(
+        &self,
+        served: &Arc<Served>,
+        parts: Parts,
+        body: Incoming,
+        peer: SocketAddr,
+    ) -> Response<Full<Bytes>> {
         let began = self.clock.monotonic();
-        let (parts, body) = request.into_parts();
-        if let Some(refusal) = respond::not_for_an_origin(&parts) {
-            drop(self.unread(&parts.headers, body));
-            self.metrics.server().heads_malformed.add(1);
-            return refusal;
-        }
-        let path = parts.uri.path();
-        let Some(served) = self.find(path) else {
-            let is_health = self.health_path.as_deref() == Some(path);
-            drop(self.unread(&parts.headers, body));
-            if is_health {
-                return respond::health(!self.draining.load(Ordering::Relaxed));
-            }
-            self.metrics.server().not_found.add(1);
-            return respond::not_found();
-        };
         let head = self.head(parts, peer);
         let client = head.client;
         let mut tally = Tally::new(&served.metrics, &self.clock, &self.tracker, began);
@@ -287,10 +265,10 @@ impl Ingest {
     }
 
     fn unread(&self, headers: &HeaderMap, body: Incoming) -> Unread<'_> {
-        Unread::new(body, headers.contains_key(header::EXPECT), &self.tracker)
+        Unread::of(headers, body, &self.tracker)
     }
 
-    fn head(&self, parts: http::request::Parts, peer: SocketAddr) -> RequestHead {
+    fn head(&self, parts: Parts, peer: SocketAddr) -> RequestHead {
         let mut headers = parts.headers;
         let client = client::identify(peer.ip(), &mut headers, &self.trusted_proxies);
         RequestHead {
@@ -322,24 +300,6 @@ async fn look_then_append(
     }
     served.take_rate(clock.monotonic())?;
     Ok(Stored::Appended(store.append(new).await?))
-}
-
-impl Handler for Ingest {
-    async fn handle(self: Arc<Self>, request: Request<Incoming>, peer: SocketAddr) -> Response<Full<Bytes>> {
-        let is_http1 = request.version() < Version::HTTP_2;
-        // The head guard cannot see where a chunked body ends, so the connection ends with it.
-        let closes = is_http1 && request.headers().contains_key(header::TRANSFER_ENCODING);
-        let mut response = self.answer(request, peer).await;
-        if is_http1 && (closes || self.draining.load(Ordering::Relaxed)) {
-            response
-                .headers_mut()
-                .insert(header::CONNECTION, HeaderValue::from_static("close"));
-        } else if !is_http1 {
-            // Connection-specific headers do not exist in HTTP/2 (RFC 9113 section 8.2.2).
-            response.headers_mut().remove(header::CONNECTION);
-        }
-        response
-    }
 }
 
 impl Served {

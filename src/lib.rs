@@ -14,6 +14,7 @@ pub mod key;
 pub mod measure;
 pub mod net;
 pub mod pace;
+pub mod public;
 pub mod reader;
 pub mod request;
 pub mod secret;

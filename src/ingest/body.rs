@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::header::{self, HeaderMap};
 use hyper::body::{Body, Incoming};
 use tokio_util::task::TaskTracker;
 
@@ -113,6 +114,11 @@ pub struct Unread<'t> {
 }
 
 impl<'t> Unread<'t> {
+    /// The body behind these headers, of which nothing was read.
+    pub fn of(headers: &HeaderMap, body: Incoming, tracker: &'t TaskTracker) -> Self {
+        Self::new(body, headers.contains_key(header::EXPECT), tracker)
+    }
+
     /// A body of which nothing was read. `awaits_continue`: the sender holds it back until we ask for it (RFC 9110
     /// section 10.1.1), so a refusal must not read it, which would be asking.
     pub fn new(body: Incoming, awaits_continue: bool, tracker: &'t TaskTracker) -> Self {

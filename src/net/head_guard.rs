@@ -7,11 +7,13 @@
 //! **How.** [`HeadGuard`] follows the byte stream in front of hyper: head, then as many body bytes as `Content-Length`
 //! says, then the next head. On a violation it overwrites one byte of the head with NUL, which no HTTP parser takes, so
 //! that hyper itself answers 400 and closes the connection. After a chunked request it stops looking, and the server
-//! closes the connection behind that request's answer; so it need not parse chunks. HTTP/2 is recognised by its preface
+//! closes the connection behind that request's answer; so it need not parse chunks. The same holds for a request that
+//! asks for a WebSocket: what follows it may be frames, which are no head ([`ends_with_answer`]). HTTP/2 is recognised by its preface
 //! and left alone: its frames have one length each.
 //!
 //! It also knows when a head has begun and not ended, which the connection's timers need.
 
+use http::header::{self, HeaderMap};
 use memchr::{memchr, memchr_iter};
 
 /// The start of the HTTP/2 connection preface (RFC 9113 section 3.4), enough to tell it from any HTTP/1 request.
@@ -26,9 +28,16 @@ pub struct HeadGuard {
     /// Bytes of the current head so far.
     head_bytes: usize,
     limit: usize,
+    framing: Framing,
+}
+
+/// What the lines of a head have said about what follows it.
+#[derive(Debug, Default)]
+struct Framing {
     length: Option<u64>,
     has_length: bool,
     chunked: bool,
+    websocket: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +48,7 @@ enum State {
     Head,
     /// In a body with this many bytes left.
     Body(u64),
-    /// HTTP/2, or behind a chunked request or a violation: nothing to follow any more.
+    /// HTTP/2, or behind a request that is the last of its connection, or a violation: nothing to follow any more.
     Off,
 }
 
@@ -60,20 +69,13 @@ impl HeadGuard {
             line: Vec::new(),
             head_bytes: 0,
             limit,
-            length: None,
-            has_length: false,
-            chunked: false,
+            framing: Framing::default(),
         }
     }
 
     /// Whether a head has begun and not ended.
     pub fn in_head(&self) -> bool {
         self.state == State::Head
-    }
-
-    /// Whether the last head announced a chunked body: the connection must close behind its answer.
-    pub fn saw_chunked(&self) -> bool {
-        self.chunked
     }
 
     /// Looks at bytes just read, in order.
@@ -108,35 +110,20 @@ impl HeadGuard {
             self.state = State::Head;
             self.head_bytes = 0;
             self.line.clear();
-            self.length = None;
-            self.has_length = false;
-            self.chunked = false;
+            self.framing = Framing::default();
         }
         let mut start = 0;
         for newline in memchr_iter(b'\n', bytes) {
             let part = bytes.get(start..newline).unwrap_or_default();
             start = newline + 1;
             let verdict = if self.line.is_empty() {
-                let line = part;
-                self.head_bytes += line.len() + 1;
-                take_line(
-                    line,
-                    &mut self.length,
-                    &mut self.has_length,
-                    &mut self.chunked,
-                    self.head_bytes,
-                )
+                self.head_bytes += part.len() + 1;
+                self.framing.take_line(part, self.head_bytes)
             } else {
                 self.line.extend_from_slice(part);
                 self.head_bytes += part.len() + 1;
                 let line = std::mem::take(&mut self.line);
-                take_line(
-                    &line,
-                    &mut self.length,
-                    &mut self.has_length,
-                    &mut self.chunked,
-                    self.head_bytes,
-                )
+                self.framing.take_line(&line, self.head_bytes)
             };
             match verdict {
                 Line::Header => {}
@@ -147,10 +134,10 @@ impl HeadGuard {
                 }
                 Line::LeadingBlank => self.head_bytes = 0,
                 Line::End => {
-                    self.state = match (self.chunked, self.length) {
-                        (true, _) => State::Off,
-                        (false, None | Some(0)) => State::Between,
-                        (false, Some(length)) => State::Body(length),
+                    self.state = match self.framing.length {
+                        _ if self.framing.chunked || self.framing.websocket => State::Off,
+                        None | Some(0) => State::Between,
+                        Some(length) => State::Body(length),
                     };
                     return Step::Consumed(start);
                 }
@@ -182,49 +169,62 @@ enum Line {
     Violation,
 }
 
-/// Judges one line (without its LF).
-fn take_line(
-    line: &[u8],
-    length: &mut Option<u64>,
-    has_length: &mut bool,
-    chunked: &mut bool,
-    head_bytes: usize,
-) -> Line {
-    let Some((b'\r', line)) = line.split_last() else {
-        return Line::Violation; // a bare LF
-    };
-    if memchr(b'\r', line).is_some() {
-        return Line::Violation; // a bare CR
-    }
-    let is_first = head_bytes == line.len() + 2;
-    if line.is_empty() {
-        return if is_first { Line::LeadingBlank } else { Line::End };
-    }
-    if is_first {
-        if memchr(b'#', line).is_some() {
-            // A fragment is no part of a request target (RFC 9112 section 3.2); the library would drop it (P4).
-            return Line::Violation;
+impl Framing {
+    /// Judges one line (without its LF).
+    fn take_line(&mut self, line: &[u8], head_bytes: usize) -> Line {
+        let Some((b'\r', line)) = line.split_last() else {
+            return Line::Violation; // a bare LF
+        };
+        if memchr(b'\r', line).is_some() {
+            return Line::Violation; // a bare CR
         }
-        let is_h2 = H2_PREFACE.strip_suffix(b"\r\n") == Some(line);
-        return if is_h2 { Line::H2 } else { Line::Header };
-    }
-    if let Some(value) = header_value(line, b"content-length") {
-        if *has_length || *chunked {
-            // Two lengths, or both kinds: one reading each.
-            return Line::Violation;
+        let is_first = head_bytes == line.len() + 2;
+        if line.is_empty() {
+            return if is_first { Line::LeadingBlank } else { Line::End };
         }
-        *has_length = true;
-        *length = std::str::from_utf8(value.trim_ascii())
-            .ok()
-            .and_then(|text| text.parse().ok());
-    } else if let Some(value) = header_value(line, b"transfer-encoding") {
-        // Only `chunked`, once: any other coding would be taken off by nobody and announced to nobody.
-        if *has_length || *chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
-            return Line::Violation;
+        if is_first {
+            if memchr(b'#', line).is_some() {
+                // A fragment is no part of a request target (RFC 9112 section 3.2); the library would drop it (P4).
+                return Line::Violation;
+            }
+            let is_h2 = H2_PREFACE.strip_suffix(b"\r\n") == Some(line);
+            return if is_h2 { Line::H2 } else { Line::Header };
         }
-        *chunked = true;
+        if let Some(value) = header_value(line, b"content-length") {
+            if self.has_length || self.chunked {
+                // Two lengths, or both kinds: one reading each.
+                return Line::Violation;
+            }
+            self.has_length = true;
+            self.length = std::str::from_utf8(value.trim_ascii())
+                .ok()
+                .and_then(|text| text.parse().ok());
+        } else if let Some(value) = header_value(line, b"transfer-encoding") {
+            // Only `chunked`, once: any other coding would be taken off by nobody and announced to nobody.
+            if self.has_length || self.chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
+                return Line::Violation;
+            }
+            self.chunked = true;
+        } else if let Some(value) = header_value(line, b"upgrade") {
+            self.websocket |= names_websocket(value);
+        }
+        Line::Header
     }
-    Line::Header
+}
+
+/// Whether a request's connection must close behind its answer (unless that is a 101), since [`HeadGuard`] follows it no
+/// further.
+pub fn ends_with_answer(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::TRANSFER_ENCODING)
+        || headers
+            .get_all(header::UPGRADE)
+            .iter()
+            .any(|value| names_websocket(value.as_bytes()))
+}
+
+fn names_websocket(value: &[u8]) -> bool {
+    const NAME: &[u8] = b"websocket";
+    value.windows(NAME.len()).any(|part| part.eq_ignore_ascii_case(NAME))
 }
 
 fn header_value<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
@@ -296,7 +296,10 @@ mod tests {
     fn chunked_requests_and_http_2_are_followed_no_further() {
         let (guard, seen) = inspect(&[b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\na"]);
         assert_eq!(seen, Seen::Fine);
-        assert!(guard.saw_chunked());
+        assert_eq!(guard.state, State::Off);
+        let head = b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: h2c, WebSocket\r\n\r\n";
+        let (guard, seen) = inspect(&[head, b"\n\x01\n", b"frames\n"]);
+        assert_eq!((guard.state, seen), (State::Off, Seen::Fine));
         let (guard, seen) = inspect(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\n\n\n"]);
         assert_eq!(seen, Seen::Fine);
         assert!(!guard.in_head());

@@ -4,19 +4,19 @@
 //! deadline here; reading a body has its own where a readable 408 can still be sent (`ingest`). One timer per
 //! connection is enough: it is set only when a read must wait, and when it fires early it is set anew.
 
+use std::error::Error;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -51,13 +51,47 @@ pub struct ListenSettings {
 
 /// What serves requests.
 pub trait Handler: Send + Sync + 'static {
-    /// Answers one request. The future is dropped when the client goes away: whatever must not be cancelled is detached
-    /// inside. The answer to a chunked HTTP/1 request must close the connection (see [`HeadGuard`]).
+    /// The body of an answer.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static;
+
+    /// Answers one request. The future is dropped when the client resets its HTTP/2 stream or the connection fails:
+    /// whatever must not be cancelled is detached inside. That an HTTP/1 client has closed its side is told by
+    /// [`Peer::has_hung_up`] and cancels nothing, since it may still wait for the answer. The answer to a chunked
+    /// HTTP/1 request, and any but 101 to one that asks for a WebSocket, must close the connection (see [`HeadGuard`]).
     fn handle(
         self: Arc<Self>,
         request: Request<Incoming>,
-        peer: SocketAddr,
-    ) -> impl Future<Output = Response<Full<Bytes>>> + Send + 'static;
+        peer: Peer,
+    ) -> impl Future<Output = Response<Self::Body>> + Send + 'static;
+}
+
+/// The other end of an inbound connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Where it is.
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+/// What a connection and its requests tell each other.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Requests that are being answered, and tunnels.
+    active: AtomicU32,
+    hung_up: AtomicBool,
+}
+
+impl Peer {
+    /// Whether an HTTP/1 client has closed its side, or reset the connection, behind its request. The connection's task
+    /// is woken when this becomes true, and with it the handler's future and the answer's body.
+    pub fn has_hung_up(&self) -> bool {
+        self.shared.hung_up.load(Ordering::Relaxed)
+    }
+
+    /// Keeps the connection from counting as idle, for as long as the value lives.
+    pub fn hold(&self) -> Busy {
+        Busy::enter(&self.shared)
+    }
 }
 
 /// Binds the address with a backlog fit for bursts.
@@ -74,7 +108,9 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Accepts until `stop`, then lets the connections finish their requests. `tracker` knows all connection tasks.
+/// Accepts until `stop`, then lets the connections finish their requests, until `cut`. `tracker` knows all connection
+/// tasks.
+#[expect(clippy::too_many_arguments, reason = "called once, by the app that owns all of them")]
 pub async fn serve<H: Handler>(
     listener: TcpListener,
     settings: ListenSettings,
@@ -83,6 +119,7 @@ pub async fn serve<H: Handler>(
     clock: Clock,
     tracker: TaskTracker,
     stop: CancellationToken,
+    cut: CancellationToken,
 ) {
     let slots = Arc::new(Semaphore::new(settings.connections));
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -129,37 +166,49 @@ pub async fn serve<H: Handler>(
         if let Err(error) = stream.set_nodelay(true) {
             debug!(%error, "could not set TCP_NODELAY");
         }
-        let active = Arc::new(AtomicU32::new(0));
-        let io = GuardedStream::new(stream, &settings, Arc::clone(&active), metrics.clone(), clock.clone());
+        let peer = Peer {
+            address: peer,
+            shared: Arc::default(),
+        };
+        let io = GuardedStream::new(
+            stream,
+            &settings,
+            Arc::clone(&peer.shared),
+            metrics.clone(),
+            clock.clone(),
+        );
         let handler = Arc::clone(&handler);
         let builder = Arc::clone(&builder);
         let metrics = metrics.clone();
-        let stop = stop.clone();
+        let (stop, cut) = (stop.clone(), cut.clone());
         tracker.spawn(async move {
             let _slot = slot;
             metrics.server().connections.add(1);
             metrics.server().connections_accepted.add(1);
+            let address = peer.address;
             let service = service_fn(move |request: Request<Incoming>| {
-                let busy = Busy::enter(&active);
-                let answer = Arc::clone(&handler).handle(request, peer);
+                let busy = peer.hold();
+                let answer = Arc::clone(&handler).handle(request, peer.clone());
                 async move {
                     let answer = answer.await;
-                    drop(busy);
-                    Ok::<_, std::convert::Infallible>(answer)
+                    Ok::<_, std::convert::Infallible>(answer.map(|body| Answered { body, _busy: busy }))
                 }
             });
-            let connection = builder.serve_connection(TokioIo::new(io), service);
+            let connection = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
             let mut connection = std::pin::pin!(connection);
             let result = tokio::select! {
                 result = connection.as_mut() => result,
                 () = stop.cancelled() => {
                     connection.as_mut().graceful_shutdown();
-                    connection.await
+                    tokio::select! {
+                        result = connection => result,
+                        () = cut.cancelled() => Ok(()),
+                    }
                 }
             };
             if let Err(error) = result {
                 count_failure(&metrics, &*error);
-                debug!(%error, %peer, "connection ended early");
+                debug!(%error, peer = %address, "connection ended early");
             }
             metrics.server().connections.add(-1);
         });
@@ -191,19 +240,43 @@ async fn accept_failed(error: &io::Error) {
     tokio::time::sleep(Duration::from_millis(200)).await;
 }
 
-/// Counts a request of a connection while it is being answered, also when the client goes away.
-struct Busy(Arc<AtomicU32>);
+/// Counts a request of a connection until its answer is out, also when the client goes away.
+#[derive(Debug)]
+pub struct Busy(Arc<Shared>);
 
 impl Busy {
-    fn enter(active: &Arc<AtomicU32>) -> Self {
-        active.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(active))
+    fn enter(shared: &Arc<Shared>) -> Self {
+        shared.active.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(shared))
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.active.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The body of an answer; its connection is not idle before the body has ended.
+struct Answered<B> {
+    body: B,
+    _busy: Busy,
+}
+
+impl<B: Body + Unpin> Body for Answered<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -211,7 +284,7 @@ impl Drop for Busy {
 struct GuardedStream {
     stream: TcpStream,
     guard: HeadGuard,
-    active: Arc<AtomicU32>,
+    shared: Arc<Shared>,
     metrics: Metrics,
     clock: Clock,
     head_timeout: Duration,
@@ -233,17 +306,11 @@ enum Phase {
 }
 
 impl GuardedStream {
-    fn new(
-        stream: TcpStream,
-        settings: &ListenSettings,
-        active: Arc<AtomicU32>,
-        metrics: Metrics,
-        clock: Clock,
-    ) -> Self {
+    fn new(stream: TcpStream, settings: &ListenSettings, shared: Arc<Shared>, metrics: Metrics, clock: Clock) -> Self {
         Self {
             stream,
             guard: HeadGuard::new(settings.head.max(8192)),
-            active,
+            shared,
             metrics,
             clock,
             head_timeout: settings.head_timeout,
@@ -261,7 +328,7 @@ impl GuardedStream {
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         let phase = if self.guard.in_head() || !self.seen_bytes {
             Phase::Head
-        } else if self.active.load(Ordering::Relaxed) == 0 {
+        } else if self.shared.active.load(Ordering::Relaxed) == 0 {
             Phase::Idle
         } else {
             self.waiting_since = None;
@@ -324,6 +391,24 @@ impl GuardedStream {
             self.write_timer = None;
         }
     }
+
+    /// While a request is answered hyper does not read, so that a client which leaves would go unnoticed.
+    fn poll_hung_up(&mut self, cx: &mut Context<'_>) {
+        if self.shared.active.load(Ordering::Relaxed) == 0 || self.shared.hung_up.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut byte = [std::mem::MaybeUninit::uninit()];
+        let gone = match self.stream.poll_peek(cx, &mut ReadBuf::uninit(&mut byte)) {
+            // What it has sent stands before its end; hyper reads that first.
+            Poll::Pending | Poll::Ready(Ok(1..)) => false,
+            Poll::Ready(Ok(0) | Err(_)) => true,
+        };
+        if gone {
+            self.shared.hung_up.store(true, Ordering::Relaxed);
+            // The handler and the body are polled by the task that polls this.
+            cx.waker().wake_by_ref();
+        }
+    }
 }
 
 impl AsyncRead for GuardedStream {
@@ -361,6 +446,7 @@ impl AsyncWrite for GuardedStream {
         if self.poll_deadline(cx).is_ready() {
             cx.waker().wake_by_ref();
         }
+        self.poll_hung_up(cx);
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 

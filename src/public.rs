@@ -1,0 +1,90 @@
+//! [`Public`]: what the public listener serves, in order: what no origin answers → sources → health → routes → 404.
+//!
+//! Sources come first, so that no route can take a request away from one; what is almost a source's path is for the
+//! routes to refuse (P3).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode, Version, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use tokio_util::task::TaskTracker;
+
+use crate::ingest::body::Unread;
+use crate::ingest::{Ingest, respond};
+use crate::net::head_guard;
+use crate::net::listen::{Handler, Peer};
+use crate::telemetry::metrics::Metrics;
+
+/// Serves the public listener.
+#[derive(Debug)]
+pub struct Public {
+    ingest: Arc<Ingest>,
+    /// Answered 200 (503 while shutting down), when set.
+    health_path: Option<String>,
+    metrics: Metrics,
+    tracker: TaskTracker,
+    draining: AtomicBool,
+}
+
+impl Public {
+    /// Ready to serve.
+    pub fn new(ingest: Arc<Ingest>, health_path: Option<String>, metrics: Metrics, tracker: TaskTracker) -> Self {
+        Self {
+            ingest,
+            health_path,
+            metrics,
+            tracker,
+            draining: AtomicBool::new(false),
+        }
+    }
+
+    /// From now on every answer closes its connection: the process is about to stop.
+    pub fn start_draining(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Response<Full<Bytes>> {
+        let (parts, body) = request.into_parts();
+        if let Some(refusal) = respond::not_for_an_origin(&parts) {
+            drop(Unread::of(&parts.headers, body, &self.tracker));
+            self.metrics.server().heads_malformed.add(1);
+            return refusal;
+        }
+        let path = parts.uri.path();
+        if let Some(served) = self.ingest.find(path) {
+            return self.ingest.answer(served, parts, body, peer.address).await;
+        }
+        let is_health = self.health_path.as_deref() == Some(path);
+        drop(Unread::of(&parts.headers, body, &self.tracker));
+        if is_health {
+            return respond::health(!self.draining.load(Ordering::Relaxed));
+        }
+        self.metrics.server().not_found.add(1);
+        respond::not_found()
+    }
+}
+
+impl Handler for Public {
+    type Body = Full<Bytes>;
+
+    async fn handle(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> Response<Self::Body> {
+        let is_http1 = request.version() < Version::HTTP_2;
+        let closes = is_http1 && head_guard::ends_with_answer(request.headers());
+        let mut response = self.answer(request, peer).await;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return response;
+        }
+        if is_http1 && (closes || self.draining.load(Ordering::Relaxed)) {
+            response
+                .headers_mut()
+                .insert(header::CONNECTION, HeaderValue::from_static("close"));
+        } else if !is_http1 {
+            // Connection-specific headers do not exist in HTTP/2 (RFC 9113 section 8.2.2).
+            response.headers_mut().remove(header::CONNECTION);
+        }
+        response
+    }
+}
