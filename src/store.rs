@@ -15,6 +15,7 @@ pub mod model;
 mod postgres;
 pub mod query;
 pub mod records;
+pub mod reply;
 pub mod settings;
 mod sqlite;
 mod trust;
@@ -39,6 +40,7 @@ use self::model::{
     AppendError, Claim, Death, Finished, LaneRecord, LaneSave, LeasedDispatch, NewEvent, Next, Notice, Receipt,
     Settled, Share, ShareUse, Undelivered,
 };
+use self::reply::{Found, Unattempted, Want};
 use self::settings::{LaneSettings, Place, StoreSettings};
 use crate::id::{EventId, UpstreamName};
 use crate::measure::Histogram;
@@ -374,6 +376,43 @@ impl Store {
             Backend::Postgres(postgres) => postgres.settle(finished, next, settled),
             #[cfg(test)]
             Backend::Memory(memory) => memory.settle(finished, next, settled),
+        }
+        .err();
+        async move {
+            match refused {
+                Some(error) => Err(error),
+                None => answer.await.map_err(|_gone| StoreError::Closing),
+            }
+        }
+    }
+
+    /// Asks for an event's dispatch itself, for a sender that waits for the upstream's answer. Answered once the event is
+    /// admitted. What waited, or was dead, is leased to who asks, with the attempt's number durable (P9).
+    pub fn lease_now(&self, want: Want) -> impl Future<Output = Result<Found, StoreError>> + Send + use<> {
+        let backend = self.backend.clone();
+        async move {
+            match &backend {
+                Backend::Sqlite(sqlite) => sqlite.lease_now(want).await,
+                Backend::Postgres(postgres) => postgres.lease_now(want).await,
+                #[cfg(test)]
+                Backend::Memory(memory) => memory.lease_now(&want),
+            }
+        }
+    }
+
+    /// Ends a lease whose attempt was not begun. Waits while the store cannot write, as [`Store::settle`] does. Under way
+    /// when this returns.
+    pub fn decline(
+        &self,
+        lease: LeasedDispatch,
+        then: Unattempted,
+    ) -> impl Future<Output = Result<Settled, StoreError>> + Send + use<> {
+        let (settled, answer) = oneshot::channel();
+        let refused = match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.decline(lease, then, settled),
+            Backend::Postgres(postgres) => postgres.decline(lease, then, settled),
+            #[cfg(test)]
+            Backend::Memory(memory) => memory.decline(lease, then, settled),
         }
         .err();
         async move {

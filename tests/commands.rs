@@ -134,6 +134,7 @@ impl Server {
     /// Attempts the next dispatch, which the upstream refuses for good.
     async fn die(&mut self) {
         let finished = Finished {
+            reply: None,
             lease: self.feed.next().await.unwrap(),
             outcome: Outcome::Refused {
                 status: StatusCode::GONE,

@@ -324,6 +324,7 @@ async fn attempt(feed: &mut Feed, admin: &Running, status: StatusCode, next: Nex
         started_at: NOW,
         took: Duration::from_millis(12),
         excerpt: Bytes::from_static(b"oops \xff"),
+        reply: None,
     };
     assert_eq!(admin.store.settle(finished, next).await.unwrap(), Settled::Recorded);
 }

@@ -286,6 +286,7 @@ impl Driver {
             started_at,
             took,
             excerpt: answer.excerpt,
+            reply: None,
         };
         self.settle(finished, next).await;
         drop(settling);

@@ -22,6 +22,7 @@ use crate::store::model::{
     Admission, AppendError, Claim, Death, Decision, DispatchState, Finished, LaneRecord, LaneSave, LeasedDispatch,
     Next, Notice, Receipt, Settled, Share, ShareUse, Undelivered, decide,
 };
+use crate::store::reply::{Found, Unattempted, Want};
 use crate::store::settings::{LaneSettings, StoreSettings};
 use crate::store::window::{Feed, Ready, Window};
 use crate::store::{
@@ -138,7 +139,8 @@ impl Backend {
             Decision::DuplicateHere { of } => {
                 let entry = own.unwrap();
                 let conflict = entry.body_mark != append.body_mark;
-                let admission = if data.revive(of, now) {
+                let due = self.settings.due(&source, now);
+                let admission = if data.revive(of, due, now) {
                     Admission::Revived { of }
                 } else {
                     Admission::Duplicate { of, conflict }
@@ -163,7 +165,8 @@ impl Backend {
                     },
                 );
                 for upstream in append.upstreams.iter() {
-                    data.make(position.get(), upstream, event.received_at.min(now), now, false);
+                    let due = self.settings.due(&source, event.received_at.min(now));
+                    data.make(position.get(), upstream, due, now, false);
                 }
                 if held {
                     let row = data.events.get_mut(&position.get()).unwrap();
@@ -233,7 +236,10 @@ impl Backend {
                 excerpt: finished.excerpt,
             });
             dispatch.state = match next {
-                Next::Delivered => DispatchState::Delivered,
+                Next::Delivered => {
+                    dispatch.reply = finished.reply.or(dispatch.reply.take());
+                    DispatchState::Delivered
+                }
                 Next::Retry { due } => {
                     dispatch.due = due;
                     DispatchState::Pending
@@ -241,15 +247,49 @@ impl Backend {
                 Next::Dead => DispatchState::Dead,
             };
             if next == Next::Dead {
-                let row = data.row(lease.event.id).unwrap();
-                let death = Death {
-                    source: row.event.source.clone(),
-                    key: row.key,
-                    event: row.event.id,
-                };
-                self.tell(Notice::Died(death.clone()));
-                if self.settings.keep_deaths {
-                    data.deaths.push((death, false));
+                self.died(&mut data, lease.event.id);
+            }
+        }
+        drop(data);
+        let _stopped = settled.send(found);
+        self.tick();
+        Ok(())
+    }
+
+    fn died(&self, data: &mut Data, event: EventId) {
+        let row = data.row(event).unwrap();
+        let death = Death {
+            source: row.event.source.clone(),
+            key: row.key,
+            event: row.event.id,
+        };
+        self.tell(Notice::Died(death.clone()));
+        if self.settings.keep_deaths {
+            data.deaths.push((death, false));
+        }
+    }
+
+    pub(in crate::store) fn decline(
+        &self,
+        mut lease: LeasedDispatch,
+        then: Unattempted,
+        settled: oneshot::Sender<Settled>,
+    ) -> Result<(), StoreError> {
+        lease.give_back = None;
+        if !self.is_open() {
+            return Err(StoreError::Closing);
+        }
+        let mut data = self.lock();
+        let mut found = Settled::LeaseLost;
+        if let Some(dispatch) = data.leased(lease.event.id, &lease.upstream, lease.token) {
+            found = Settled::Recorded;
+            dispatch.attempts -= 1;
+            dispatch.give_back();
+            match then {
+                Unattempted::Later { due } => dispatch.due = due,
+                Unattempted::Dead => {
+                    dispatch.state = DispatchState::Dead;
+                    self.died(&mut data, lease.event.id);
                 }
             }
         }
@@ -257,6 +297,59 @@ impl Backend {
         let _stopped = settled.send(found);
         self.tick();
         Ok(())
+    }
+
+    pub(in crate::store) fn lease_now(self: &Arc<Self>, want: &Want) -> Result<Found, StoreError> {
+        if !self.is_open() {
+            return Err(StoreError::Closing);
+        }
+        if !self.windows.contains_key(&want.upstream) {
+            return Err(StoreError::UnknownUpstream(want.upstream.clone()));
+        }
+        self.tick();
+        let now = self.clock.now();
+        let mut data = self.lock();
+        let event = match data.row(want.event) {
+            Some(row) => row.event.id,
+            None => {
+                let kind = match want.key.kind() {
+                    KeyKind::Rule => Kind::Rule,
+                    KeyKind::Digest => Kind::Digest,
+                };
+                match data.keys.get(&(want.source.clone(), kind, *want.key.digest())) {
+                    Some(entry) => entry.event,
+                    None => return Ok(Found::Over(None)),
+                }
+            }
+        };
+        let Some(row) = data.row(event) else {
+            return Ok(Found::Over(None));
+        };
+        let Some(dispatch) = row.dispatches.get(&want.upstream) else {
+            return Ok(Found::Elsewhere);
+        };
+        if let Some(reply) = &dispatch.reply {
+            return Ok(Found::Replied(reply.clone()));
+        }
+        match dispatch.state {
+            DispatchState::Leased => Ok(Found::Running),
+            state @ (DispatchState::Delivered | DispatchState::Held | DispatchState::Discarded) => {
+                Ok(Found::Over(Some(state)))
+            }
+            DispatchState::Dead | DispatchState::Pending => {
+                if dispatch.state == DispatchState::Dead {
+                    data.restart(event, &want.upstream, self.settings.due(&want.source, now), now, false);
+                }
+                let row = data.row(event).unwrap();
+                Ok(Found::Leased(data::lease(
+                    row,
+                    &want.upstream,
+                    self.number,
+                    &Arc::downgrade(self),
+                    now,
+                )))
+            }
+        }
     }
 
     pub(in crate::store) fn events(&self, filter: &EventFilter, before: Option<EventId>, limit: usize) -> EventPage {
@@ -316,7 +409,7 @@ impl Backend {
             match row.dispatches.get(&upstream).map(|dispatch| dispatch.state) {
                 Some(DispatchState::Leased) => busy.push(upstream),
                 Some(_) => {
-                    data.restart(event, &upstream, now, true);
+                    data.restart(event, &upstream, now, now, true);
                     pending.push(upstream);
                 }
                 None => {

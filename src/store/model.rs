@@ -10,6 +10,7 @@ use http::{HeaderMap, Method, StatusCode};
 
 use crate::id::{EventId, LeaseToken, SourceName, UpstreamName};
 use crate::key::DedupeKey;
+use crate::store::reply::Reply;
 use crate::time::{Monotonic, Timestamp};
 use crate::verify::VerifiedRequest;
 
@@ -346,6 +347,8 @@ pub struct Finished {
     pub took: Duration,
     /// The first bytes of the upstream's answer body (at most 2 KiB), for people.
     pub excerpt: Bytes,
+    /// The upstream's answer, to be kept for duplicates if the dispatch is delivered with it.
+    pub reply: Option<Reply>,
 }
 
 /// What becomes of the dispatch.

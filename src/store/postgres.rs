@@ -23,6 +23,7 @@
 //! the lease's token. P10: all that the database does is an error, never a panic.
 
 mod append;
+mod ask;
 mod claim;
 mod connect;
 mod database;
@@ -56,7 +57,7 @@ use uuid::Uuid;
 
 use self::connect::{Connector, Failure, Target};
 use self::database::{Ages, Database};
-use self::inbox::{Inbox, Settle, Waiting};
+use self::inbox::{Decline, Inbox, Settle, Waiting};
 use self::lanes::{Lane, Lanes};
 use self::leases::{Leases, Orphans};
 use self::names::Names;
@@ -68,6 +69,7 @@ use crate::store::append::Append;
 use crate::store::model::{
     AppendError, DispatchState, Finished, LaneRecord, LeasedDispatch, Next, Notice, Outcome, Settled, Share, ShareUse,
 };
+use crate::store::reply::{Found, Unattempted, Want};
 use crate::store::settings::{BadUrl, LaneSettings, PostgresSettings, StoreSettings};
 use crate::store::window::Feed;
 use crate::store::{OpenError, StoreError};
@@ -81,6 +83,7 @@ const CLAIMER: i16 = APPENDERS + 1;
 const KEEPER: i16 = APPENDERS + 2;
 const MANAGER: i16 = APPENDERS + 3;
 const JANITOR: i16 = APPENDERS + 4;
+const ASKER: i16 = APPENDERS + 5;
 /// How long closing waits for a database that does not answer.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -200,6 +203,7 @@ impl Backend {
             poll_wanted: false.into(),
             commit_times: Arc::default(),
             orders: tokio::sync::Mutex::default(),
+            asks: tokio::sync::Semaphore::new(ask::AT_ONCE),
             deaths: tokio::sync::Mutex::default(),
             claims: Notify::new(),
             ticks: Notify::new(),
@@ -296,8 +300,37 @@ impl Backend {
             started_at: finished.started_at,
             took: finished.took,
             excerpt: finished.excerpt,
+            reply: finished.reply,
             settled,
         })
+    }
+
+    pub(super) fn decline(
+        &self,
+        mut lease: LeasedDispatch,
+        then: Unattempted,
+        settled: oneshot::Sender<Settled>,
+    ) -> Result<(), StoreError> {
+        lease.give_back = None;
+        let Some((held, key)) = self.shared.leases.find(lease.token) else {
+            let _stopped = settled.send(Settled::LeaseLost);
+            return Ok(());
+        };
+        self.shared.inbox.decline(Decline {
+            lease: held,
+            source: lease.event.source.clone(),
+            key,
+            then,
+            settled,
+        })
+    }
+
+    /// See [`Store::lease_now`](super::Store::lease_now): here every event that was answered is admitted.
+    pub(super) async fn lease_now(&self, want: Want) -> Result<Found, StoreError> {
+        // A task of its own, so that a lease is not written without being heard of because nobody waits any more.
+        let shared = Arc::clone(&self.shared);
+        let asking = self.tasks.spawn(async move { ask::lease_now(&shared, &want).await });
+        asking.await.map_err(|ended| StoreError::Failed(ended.to_string()))?
     }
 
     pub(super) fn commit_times(&self) -> Arc<Histogram> {

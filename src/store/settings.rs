@@ -1,12 +1,14 @@
 //! `[store]` and the parts of `[dedupe]` and `[limits]` that a store is held to.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::id::UpstreamName;
+use crate::id::{SourceName, UpstreamName};
 use crate::secret::Secret;
 use crate::store::postgres;
+use crate::time::Timestamp;
 
 /// What a store is opened with.
 #[derive(Clone, Debug)]
@@ -28,9 +30,21 @@ pub struct StoreSettings {
     /// Deaths are kept until they were told ([`Store::untold_deaths`](crate::store::Store::untold_deaths)): where Redis
     /// is configured.
     pub keep_deaths: bool,
+    /// Sources whose sender waits for the upstream's answer, and for how long. Their dispatches are attempted by whoever
+    /// has the sender ([`Store::lease_now`](crate::store::Store::lease_now)); so long after the receipt (or a revival) they
+    /// are due for their lane.
+    pub synchronous: BTreeMap<SourceName, Duration>,
 }
 
 impl StoreSettings {
+    /// When a dispatch of this source is due for its lane, that begins at `start`.
+    pub(super) fn due(&self, source: &SourceName, start: Timestamp) -> Timestamp {
+        match self.synchronous.get(source) {
+            Some(patience) => start.after(*patience),
+            None => start,
+        }
+    }
+
     /// The defaults, for an embedded store in this directory.
     pub fn embedded(path: impl Into<PathBuf>) -> Self {
         Self {
@@ -54,6 +68,7 @@ impl Default for StoreSettings {
             digest_window: Duration::from_secs(300),
             unadmitted: 100_000,
             keep_deaths: false,
+            synchronous: BTreeMap::new(),
         }
     }
 }

@@ -15,6 +15,8 @@
 //! - A dispatch whose lane is caught up is inserted as leased, with attempt 1 granted, and handed to the lane through
 //!   its [window](super::window) without being read back; others wait as pending in the store and are claimed in due order
 //!   ([lease]).
+//! - Where a sender waits for the upstream's answer, its event is not for the lane: who has the sender [asks](ask) for the
+//!   dispatch, and is answered once the event is admitted.
 //! - Settles, returned leases, people's orders and claims share the next transaction.
 //! - A helper thread copies the log into the database file ([checkpoint]) and prepares key partitions for sealing.
 //!
@@ -23,6 +25,7 @@
 //! `attempts` is raised in the transaction before a lease is handed out; settling asks for the lease's token.
 
 mod admit;
+mod ask;
 mod checkpoint;
 mod claim;
 mod disk;
@@ -47,7 +50,7 @@ use std::time::Duration;
 use rusqlite::types::{ToSql, ToSqlOutput};
 use tokio::sync::{oneshot, watch};
 
-use self::inbox::{Inbox, LeaseRef, Order, Settle};
+use self::inbox::{Ask, Decline, Inbox, LeaseRef, Order, Settle};
 use self::reader::Reader;
 use self::schema::Files;
 use crate::id::{EventId, LeaseToken, Position, UpstreamName};
@@ -58,6 +61,7 @@ use crate::store::model::{
     AppendError, Claim, Death, DispatchState, Finished, LaneRecord, LaneSave, LeasedDispatch, Next, Notice, Settled,
     Share, ShareUse, Undelivered,
 };
+use crate::store::reply::{Found, Unattempted, Want};
 use crate::store::settings::{LaneSettings, SqliteSettings, StoreSettings};
 use crate::store::window::{Feed, Window};
 use crate::store::{
@@ -345,6 +349,33 @@ impl Backend {
             started_at: finished.started_at,
             took: finished.took,
             excerpt: finished.excerpt,
+            reply: finished.reply,
+            settled,
+        })
+    }
+
+    pub(super) async fn lease_now(&self, want: Want) -> Result<Found, StoreError> {
+        let (found, answer) = oneshot::channel();
+        self.shared.inbox.ask(Ask { want, found })?;
+        answer.await.unwrap_or_else(|_gone| Err(self.not_carried_out()))
+    }
+
+    pub(super) fn decline(
+        &self,
+        mut lease: LeasedDispatch,
+        then: Unattempted,
+        settled: oneshot::Sender<Settled>,
+    ) -> Result<(), StoreError> {
+        let Some((upstream, _window)) = self.shared.windows.get(&lease.upstream) else {
+            return Err(StoreError::UnknownUpstream(lease.upstream.clone()));
+        };
+        lease.give_back = None;
+        self.shared.inbox.decline(Decline {
+            lease: LeaseRef {
+                dispatch: DispatchId::new(lease.event.id.position().get(), *upstream),
+                token: lease.token,
+            },
+            then,
             settled,
         })
     }

@@ -311,6 +311,7 @@ impl Bench {
             while let Some(lease) = feed.next().await {
                 let settled = store.settle(
                     Finished {
+                        reply: None,
                         lease,
                         outcome: Outcome::Delivered { status: StatusCode::OK },
                         started_at: clock.now(),

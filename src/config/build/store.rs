@@ -1,5 +1,6 @@
 //! `[store]` and `[dedupe]`: where events are kept, and what remembers their keys.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::{defaults, file, or, span, within};
@@ -36,6 +37,7 @@ pub(super) fn build(file: &File, limits: &Limits, secrets: Secrets<'_>, problems
         ),
         unadmitted: limits.unadmitted,
         keep_deaths: file.dedupe.redis.is_some(),
+        synchronous: BTreeMap::new(),
     };
     if settings.digest_window > settings.window {
         problems.error(

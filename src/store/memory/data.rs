@@ -10,6 +10,7 @@ use crate::id::{EventId, LeaseToken, SourceName, UpstreamName};
 use crate::key::DedupeKey;
 use crate::store::AttemptRecord;
 use crate::store::model::{BodyMark, Death, DispatchState, GiveBack, LaneRecord, LeasedDispatch, StoredEvent};
+use crate::store::reply::Reply;
 use crate::store::settings::StoreSettings;
 use crate::store::window::{Ready, Window, weight_of};
 use crate::time::Timestamp;
@@ -63,6 +64,7 @@ pub(super) struct Dispatch {
     pub(super) clock_started_at: Timestamp,
     pub(super) clock_stopped_before: Duration,
     pub(super) finished: Vec<AttemptRecord>,
+    pub(super) reply: Option<Reply>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -132,6 +134,7 @@ impl Data {
             clock_started_at: now,
             clock_stopped_before: stopped,
             finished: Vec::new(),
+            reply: None,
         };
         let row = self.events.get_mut(&position).unwrap();
         if row.dispatches.insert(upstream.clone(), dispatch).is_none() {
@@ -139,22 +142,29 @@ impl Data {
         }
     }
 
-    /// Pending again, due now, with fresh give-up clocks.
-    pub(super) fn restart(&mut self, event: EventId, upstream: &UpstreamName, now: Timestamp, replay: bool) {
+    /// Pending again, due then, with fresh give-up clocks.
+    pub(super) fn restart(
+        &mut self,
+        event: EventId,
+        upstream: &UpstreamName,
+        due: Timestamp,
+        now: Timestamp,
+        replay: bool,
+    ) {
         let stopped = self
             .lanes
             .get(upstream)
             .map_or(Duration::ZERO, |lane| lane.stopped_total);
         let dispatch = self.row(event).unwrap().dispatches.get_mut(upstream).unwrap();
         dispatch.state = DispatchState::Pending;
-        dispatch.due = now;
+        dispatch.due = due;
         dispatch.attempts_on_clock = 0;
         dispatch.replay = replay;
         dispatch.clock_started_at = now;
         dispatch.clock_stopped_before = stopped;
     }
 
-    pub(super) fn revive(&mut self, event: EventId, now: Timestamp) -> bool {
+    pub(super) fn revive(&mut self, event: EventId, due: Timestamp, now: Timestamp) -> bool {
         let dispatches = self.row(event).map(|row| &row.dispatches);
         let dead: Vec<UpstreamName> = dispatches
             .into_iter()
@@ -163,7 +173,7 @@ impl Data {
             .map(|(upstream, _dispatch)| upstream.clone())
             .collect();
         for upstream in &dead {
-            self.restart(event, upstream, now, false);
+            self.restart(event, upstream, due, now, false);
         }
         !dead.is_empty()
     }
@@ -255,36 +265,45 @@ pub(super) fn fill(
             return;
         }
         let Some(row) = events.get_mut(&position) else { continue };
-        let Some(dispatch) = row.dispatches.get_mut(upstream) else {
-            continue;
-        };
-        let token = LeaseToken::new(rand::random());
-        dispatch.state = DispatchState::Leased;
-        dispatch.attempts += 1;
-        dispatch.lease = Some(Lease {
-            token,
-            handle: handle.number,
-            until: now.after(LEASE_TTL),
-        });
-        let (backend, event, name) = (Weak::clone(&handle.backend), row.event.id, upstream.clone());
-        let lease = LeasedDispatch {
-            event: Arc::clone(&row.event),
-            upstream: upstream.clone(),
-            attempt: dispatch.attempts,
-            replay: dispatch.replay,
-            clock_started_at: dispatch.clock_started_at,
-            clock_stopped_before: dispatch.clock_stopped_before,
-            attempts_on_clock: dispatch.attempts_on_clock + 1,
-            token,
-            give_back: Some(GiveBack(Box::new(move || {
-                if let Some(backend) = backend.upgrade() {
-                    backend.give_back(event, &name, token);
-                }
-            }))),
-        };
+        let dispatch = lease(row, upstream, handle.number, &handle.backend, now);
         window.push(vec![Ready {
-            dispatch: lease,
+            dispatch,
             weight: weight_of(0, row.event.body.len()),
         }]);
+    }
+}
+
+/// Leases a pending dispatch to a handle.
+pub(super) fn lease(
+    row: &mut Row,
+    upstream: &UpstreamName,
+    handle: u64,
+    backend: &Weak<Backend>,
+    now: Timestamp,
+) -> LeasedDispatch {
+    let dispatch = row.dispatches.get_mut(upstream).unwrap();
+    let token = LeaseToken::new(rand::random());
+    dispatch.state = DispatchState::Leased;
+    dispatch.attempts += 1;
+    dispatch.lease = Some(Lease {
+        token,
+        handle,
+        until: now.after(LEASE_TTL),
+    });
+    let (backend, event, name) = (Weak::clone(backend), row.event.id, upstream.clone());
+    LeasedDispatch {
+        event: Arc::clone(&row.event),
+        upstream: upstream.clone(),
+        attempt: dispatch.attempts,
+        replay: dispatch.replay,
+        clock_started_at: dispatch.clock_started_at,
+        clock_stopped_before: dispatch.clock_stopped_before,
+        attempts_on_clock: dispatch.attempts_on_clock + 1,
+        token,
+        give_back: Some(GiveBack(Box::new(move || {
+            if let Some(backend) = backend.upgrade() {
+                backend.give_back(event, &name, token);
+            }
+        }))),
     }
 }

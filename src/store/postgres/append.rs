@@ -218,6 +218,8 @@ fn plan(shared: &Shared, batch: Vec<Waiting>) -> (Vec<Entry>, Vec<Waiting>) {
             }
             let lane = shared.lanes.named(name);
             let token = lane
+                // What somebody waits for is not for the lane.
+                .filter(|_lane| !shared.settings.synchronous.contains_key(&append.event.source))
                 .filter(|(_slot, lane)| lane.reserve(weight, now, monotonic))
                 .map(|_room| LeaseToken::new(rand::random()));
             dispatches.push(Planned {
@@ -376,7 +378,8 @@ impl<'a> Columns<'a> {
             self.of.push(entry.uuid);
             self.upstreams.push(planned.upstream);
             // In the order of arrival; a received-at time ahead of the database's clock must not delay it.
-            self.due.push(event.received_at.min(now).as_millis());
+            let due = shared.settings.due(&event.source, event.received_at.min(now));
+            self.due.push(due.as_millis());
             self.tokens.push(planned.token.map(LeaseToken::get));
             self.stopped_before.push(millis(stopped));
             self.weights.push(i32::try_from(entry.weight).unwrap_or(i32::MAX));

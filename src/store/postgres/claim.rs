@@ -232,7 +232,7 @@ async fn claim_for(shared: &Arc<Shared>, writer: i16, asked: &[Asked]) -> Result
 }
 
 /// A claimed dispatch with its event; `None` when the event cannot be read.
-fn read_grant(shared: &Shared, lane: usize, row: &Row, until: Monotonic) -> Result<Option<Grant>, Failure> {
+pub(super) fn read_grant(shared: &Shared, lane: usize, row: &Row, until: Monotonic) -> Result<Option<Grant>, Failure> {
     let Some((event, key)) = read_event(shared, row)? else {
         return Ok(None);
     };
@@ -304,7 +304,7 @@ pub(super) fn text(bytes: Option<Vec<u8>>) -> Option<String> {
 }
 
 /// A damaged event must not stop the lane, nor vanish: its dispatch is kept as dead by whoever looks after leases.
-fn unreadable(shared: &Shared, row: &Row) -> Result<(), Failure> {
+pub(super) fn unreadable(shared: &Shared, row: &Row) -> Result<(), Failure> {
     let event: Uuid = row.try_get("event")?;
     tracing::error!(%event, "a stored event cannot be read; its dispatch is dead");
     shared.bury(event, LeaseToken::new(row.try_get("token")?));

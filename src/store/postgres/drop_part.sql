@@ -14,6 +14,7 @@ BEGIN
         SET pruned = t.pruned + excluded.pruned, dead = t.dead + excluded.dead, delivered = t.delivered + excluded.delivered,
             discarded = t.discarded + excluded.discarded;
     DELETE FROM hooksluice.death d USING hooksluice.event_p{part} e WHERE e.id = d.event;
+    DELETE FROM hooksluice.reply r USING hooksluice.event_p{part} e WHERE e.id = r.event;
     DROP TABLE hooksluice.event_p{part}, hooksluice.dispatch_p{part}, hooksluice.attempt_p{part};
     DELETE FROM hooksluice.part WHERE id = {part};
 END

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Shared;
 use super::inbox::GiveBack as Returned;
+use super::lanes::Lane;
 use super::leases::LeaseRef;
 use crate::id::LeaseToken;
 use crate::key::DedupeKey;
@@ -37,45 +38,14 @@ pub(super) struct Grant {
 impl Shared {
     pub(super) fn hand_out(self: &Arc<Self>, grants: Vec<Grant>) {
         let mut by_lane: Vec<Vec<(Ready, bool)>> = self.lanes.iter().map(|_lane| Vec::new()).collect();
-        let leases = grants.iter().map(|grant| {
-            let lease = LeaseRef {
-                event: grant.event.id,
-                lane: grant.lane,
-                token: grant.token,
-            };
-            (lease, grant.key, grant.until)
-        });
-        // Before anybody can ask whether they hold.
-        self.leases.add(leases);
+        self.remember(&grants);
         for grant in grants {
             let (Some(lane), Some(ready)) = (self.lanes.get(grant.lane), by_lane.get_mut(grant.lane)) else {
                 continue;
             };
-            let lease = LeaseRef {
-                event: grant.event.id,
-                lane: grant.lane,
-                token: grant.token,
-            };
-            // Weak: what lies in a window must not keep the window's owner alive.
-            let shared = Arc::downgrade(self);
-            let give_back = move || {
-                if let Some(shared) = shared.upgrade() {
-                    shared.inbox.give_back([Returned { lease, unused: false }]);
-                }
-            };
-            let dispatch = LeasedDispatch {
-                event: grant.event,
-                upstream: lane.name.clone(),
-                attempt: grant.attempt,
-                replay: grant.replay,
-                clock_started_at: self.database.to_ours(grant.clock_started_at),
-                clock_stopped_before: grant.clock_stopped_before,
-                attempts_on_clock: grant.attempts_on_clock,
-                token: grant.token,
-                give_back: Some(GiveBack(Box::new(give_back))),
-            };
-            let weight = grant.weight;
-            ready.push((Ready { dispatch, weight }, grant.reserved));
+            let (weight, reserved) = (grant.weight, grant.reserved);
+            let dispatch = self.leased(lane, grant);
+            ready.push((Ready { dispatch, weight }, reserved));
         }
         for (lane, ready) in self.lanes.iter().zip(by_lane) {
             let reserved = ready.iter().filter(|(_ready, reserved)| *reserved);
@@ -85,6 +55,45 @@ impl Shared {
             lane.window
                 .push(ready.into_iter().map(|(ready, _reserved)| ready).collect());
             lane.release(count, bytes);
+        }
+    }
+
+    /// Before anybody can ask whether they hold.
+    pub(super) fn remember(&self, grants: &[Grant]) {
+        self.leases.add(grants.iter().map(|grant| {
+            let lease = LeaseRef {
+                event: grant.event.id,
+                lane: grant.lane,
+                token: grant.token,
+            };
+            (lease, grant.key, grant.until)
+        }));
+    }
+
+    /// A lease that is durable and [remembered](Self::remember).
+    pub(super) fn leased(self: &Arc<Self>, lane: &Lane, grant: Grant) -> LeasedDispatch {
+        let lease = LeaseRef {
+            event: grant.event.id,
+            lane: grant.lane,
+            token: grant.token,
+        };
+        // Weak: what lies in a window must not keep the window's owner alive.
+        let shared = Arc::downgrade(self);
+        let give_back = move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.inbox.give_back([Returned { lease, unused: false }]);
+            }
+        };
+        LeasedDispatch {
+            event: grant.event,
+            upstream: lane.name.clone(),
+            attempt: grant.attempt,
+            replay: grant.replay,
+            clock_started_at: self.database.to_ours(grant.clock_started_at),
+            clock_stopped_before: grant.clock_stopped_before,
+            attempts_on_clock: grant.attempts_on_clock,
+            token: grant.token,
+            give_back: Some(GiveBack(Box::new(give_back))),
         }
     }
 }

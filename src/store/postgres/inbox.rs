@@ -14,6 +14,7 @@ use crate::key::DedupeKey;
 use crate::store::StoreError;
 use crate::store::append::Append;
 use crate::store::model::{AppendError, Next, Outcome, Settled};
+use crate::store::reply::{Reply, Unattempted};
 use crate::time::{Monotonic, Timestamp};
 
 /// Appends that may wait.
@@ -55,6 +56,7 @@ pub(super) struct Settle {
     pub(super) started_at: Timestamp,
     pub(super) took: Duration,
     pub(super) excerpt: Bytes,
+    pub(super) reply: Option<Reply>,
     pub(super) settled: oneshot::Sender<Settled>,
 }
 
@@ -66,16 +68,28 @@ pub(super) struct GiveBack {
     pub(super) unused: bool,
 }
 
+/// A lease whose attempt was not begun, and what becomes of its dispatch.
+#[derive(Debug)]
+pub(super) struct Decline {
+    pub(super) lease: LeaseRef,
+    /// Of its event.
+    pub(super) source: SourceName,
+    pub(super) key: DedupeKey,
+    pub(super) then: Unattempted,
+    pub(super) settled: oneshot::Sender<Settled>,
+}
+
 /// What ends leases.
 #[derive(Debug, Default)]
 pub(super) struct Endings {
     pub(super) settles: Vec<Settle>,
+    pub(super) declines: Vec<Decline>,
     pub(super) give_backs: Vec<GiveBack>,
 }
 
 impl Endings {
     pub(super) fn is_empty(&self) -> bool {
-        self.settles.is_empty() && self.give_backs.is_empty()
+        self.settles.is_empty() && self.declines.is_empty() && self.give_backs.is_empty()
     }
 }
 
@@ -195,6 +209,18 @@ impl Inbox {
         Ok(())
     }
 
+    /// Hands over a lease that was not used, and what becomes of its dispatch.
+    pub(super) fn decline(&self, decline: Decline) -> Result<(), StoreError> {
+        let mut queues = self.lock();
+        if queues.closed {
+            return Err(StoreError::Closing);
+        }
+        queues.endings.declines.push(decline);
+        drop(queues);
+        self.ended.notify_one();
+        Ok(())
+    }
+
     /// Hands over leases that were not used. Once closed they lapse by themselves.
     pub(super) fn give_back(&self, leases: impl IntoIterator<Item = GiveBack>) {
         self.lock().endings.give_backs.extend(leases);
@@ -273,10 +299,19 @@ impl Queues {
     }
 
     fn some_endings(&mut self) -> Endings {
-        let settles = self.endings.settles.len().min(ENDINGS_MAX);
+        let mut bytes = 0_usize;
+        let fits = |settle: &&Settle| {
+            let first = bytes == 0;
+            let body = settle.reply.as_ref().and_then(|reply| reply.body.as_ref());
+            bytes = bytes.saturating_add(body.map_or(0, Bytes::len));
+            first || bytes <= BATCH_BYTES_MAX
+        };
+        let settles = self.endings.settles.iter().take(ENDINGS_MAX).take_while(fits).count();
+        let declines = self.endings.declines.len().min(ENDINGS_MAX);
         let give_backs = self.endings.give_backs.len().min(ENDINGS_MAX);
         Endings {
             settles: self.endings.settles.drain(..settles).collect(),
+            declines: self.endings.declines.drain(..declines).collect(),
             give_backs: self.endings.give_backs.drain(..give_backs).collect(),
         }
     }

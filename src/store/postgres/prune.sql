@@ -20,6 +20,8 @@ WITH near AS MATERIALIZED (
     DELETE FROM hooksluice.attempt_{part} WHERE event IN (SELECT id FROM sure)
 ), deaths_gone AS (
     DELETE FROM hooksluice.death WHERE event IN (SELECT id FROM sure)
+), replies_gone AS (
+    DELETE FROM hooksluice.reply WHERE event IN (SELECT id FROM sure)
 ), dispatches_gone AS (
     DELETE FROM hooksluice.dispatch_{part} WHERE event IN (SELECT id FROM sure) RETURNING upstream, state
 ), events_gone AS (

@@ -13,11 +13,12 @@ use uuid::Uuid;
 
 use super::append::millis;
 use super::connect::Failure;
-use super::inbox::{Endings, Settle};
+use super::inbox::{Decline, Endings, Settle};
 use super::stored::CALL_SETTLE;
 use super::transaction::Step;
 use super::{Shared, outcome_number, state_number};
 use crate::store::model::{Death, DispatchState, Next, Notice, Outcome, Settled};
+use crate::store::reply::Unattempted;
 use crate::time::Timestamp;
 
 /// Between two tries.
@@ -50,6 +51,7 @@ async fn end(shared: &Shared, writer: i16, mut endings: Endings) {
                 for settle in rest {
                     let alone = Endings {
                         settles: vec![settle],
+                        declines: Vec::new(),
                         give_backs: Vec::new(),
                     };
                     Box::pin(end(shared, writer, alone)).await;
@@ -70,6 +72,7 @@ async fn end(shared: &Shared, writer: i16, mut endings: Endings) {
 /// What the database recorded.
 struct Ended {
     settled: HashSet<(Uuid, i32)>,
+    declined: HashSet<(Uuid, i32)>,
     /// Upstreams of which something is pending again.
     returned: Vec<i32>,
 }
@@ -126,6 +129,15 @@ async fn record(shared: &Shared, writer: i16, endings: &Endings, unheard: bool) 
             ],
         ));
     }
+    let declined = Declined::new(shared, &endings.declines);
+    let declined_at = steps.len();
+    if !endings.declines.is_empty() {
+        steps.push(declined.step(shared, &writer));
+    }
+    let kept = Kept::new(shared, &endings.settles);
+    if !kept.events.is_empty() {
+        steps.push(kept.step());
+    }
     if unheard {
         steps.push(Step::new(
             include_str!("recorded.sql"),
@@ -149,7 +161,112 @@ async fn record(shared: &Shared, writer: i16, endings: &Endings, unheard: bool) 
             returned.push(row.try_get(0)?);
         }
     }
-    Ok(Ended { settled, returned })
+    let mut declined = HashSet::with_capacity(endings.declines.len());
+    if unheard {
+        // What an earlier try recorded is not found again.
+        declined.extend(
+            endings
+                .declines
+                .iter()
+                .map(|decline| (uuid(decline.lease.event), upstream_of(decline.lease.lane))),
+        );
+    } else if !endings.declines.is_empty() {
+        for row in committed.step(declined_at) {
+            declined.insert((row.try_get(0)?, row.try_get(1)?));
+        }
+    }
+    Ok(Ended {
+        settled,
+        declined,
+        returned,
+    })
+}
+
+/// Declines as arrays.
+struct Declined {
+    events: Vec<Uuid>,
+    upstreams: Vec<i32>,
+    tokens: Vec<i64>,
+    states: Vec<i16>,
+    due: Vec<i64>,
+}
+
+impl Declined {
+    fn new(shared: &Shared, declines: &[Decline]) -> Self {
+        let then = |decline: &Decline| match decline.then {
+            Unattempted::Later { due } => (DispatchState::Pending, shared.database.to_theirs(due)),
+            Unattempted::Dead => (DispatchState::Dead, Timestamp::from_millis(0)),
+        };
+        let number = |decline: &Decline| shared.lanes.get(decline.lease.lane).map_or(0, |lane| lane.number);
+        Self {
+            events: declines.iter().map(|decline| uuid(decline.lease.event)).collect(),
+            upstreams: declines.iter().map(number).collect(),
+            tokens: declines.iter().map(|decline| decline.lease.token.get()).collect(),
+            states: declines.iter().map(|decline| state_number(then(decline).0)).collect(),
+            due: declines.iter().map(|decline| then(decline).1.as_millis()).collect(),
+        }
+    }
+
+    fn step<'a>(&'a self, shared: &'a Shared, writer: &'a i16) -> Step<'a> {
+        Step::new(
+            include_str!("decline.sql"),
+            [
+                (&self.events as _, Type::UUID_ARRAY),
+                (&self.upstreams as _, Type::INT4_ARRAY),
+                (&self.tokens as _, Type::INT8_ARRAY),
+                (&self.states as _, Type::INT2_ARRAY),
+                (&self.due as _, Type::INT8_ARRAY),
+                (&shared.replica as _, Type::UUID),
+                (writer as _, Type::INT2),
+                (&shared.settings.keep_deaths as _, Type::BOOL),
+            ],
+        )
+    }
+}
+
+/// Answers to be kept, as arrays.
+#[derive(Default)]
+struct Kept<'a> {
+    events: Vec<Uuid>,
+    upstreams: Vec<i32>,
+    numbers: Vec<i32>,
+    started_at: Vec<i64>,
+    statuses: Vec<i16>,
+    headers: Vec<Vec<u8>>,
+    bodies: Vec<Option<&'a [u8]>>,
+}
+
+impl<'a> Kept<'a> {
+    fn new(shared: &Shared, settles: &'a [Settle]) -> Self {
+        let mut kept = Self::default();
+        for settle in settles.iter().filter(|settle| settle.next == Next::Delivered) {
+            let Some(reply) = &settle.reply else { continue };
+            let lane = shared.lanes.get(settle.lease.lane);
+            kept.events.push(uuid(settle.lease.event));
+            kept.upstreams.push(lane.map_or(0, |lane| lane.number));
+            kept.numbers.push(i32::try_from(settle.attempt).unwrap_or(i32::MAX));
+            kept.started_at.push(settle.started_at.as_millis());
+            kept.statuses.push(i16::try_from(reply.status.as_u16()).unwrap_or(200));
+            kept.headers.push(reply.encoded_headers());
+            kept.bodies.push(reply.body.as_deref());
+        }
+        kept
+    }
+
+    fn step(&self) -> Step<'_> {
+        Step::new(
+            include_str!("keep_reply.sql"),
+            [
+                (&self.events as _, Type::UUID_ARRAY),
+                (&self.upstreams as _, Type::INT4_ARRAY),
+                (&self.numbers as _, Type::INT4_ARRAY),
+                (&self.started_at as _, Type::INT8_ARRAY),
+                (&self.statuses as _, Type::INT2_ARRAY),
+                (&self.headers as _, Type::BYTEA_ARRAY),
+                (&self.bodies as _, Type::BYTEA_ARRAY),
+            ],
+        )
+    }
 }
 
 fn uuid(event: crate::id::EventId) -> Uuid {
@@ -238,6 +355,28 @@ fn publish(shared: &Shared, endings: Endings, ended: &Ended) {
             })),
         }
         answers.push((settle.settled, Settled::Recorded));
+    }
+    for decline in endings.declines {
+        shared.leases.end(decline.lease.token);
+        let lane = shared.lanes.get(decline.lease.lane);
+        let number = lane.map_or(0, |lane| lane.number);
+        if !ended.declined.contains(&(uuid(decline.lease.event), number)) {
+            answers.push((decline.settled, Settled::LeaseLost));
+            continue;
+        }
+        match decline.then {
+            Unattempted::Later { due } => {
+                if let Some(lane) = lane {
+                    lane.pending_from(shared.database.to_theirs(due));
+                }
+            }
+            Unattempted::Dead => notices.push(Notice::Died(Death {
+                source: decline.source,
+                key: decline.key,
+                event: decline.lease.event,
+            })),
+        }
+        answers.push((decline.settled, Settled::Recorded));
     }
     shared.tell(notices);
     for (settled, found) in answers {

@@ -59,6 +59,8 @@ pub(super) struct Shared {
     pub(super) commit_times: Arc<Histogram>,
     /// People's orders, one at a time: they share a writer of the tally.
     pub(super) orders: tokio::sync::Mutex<()>,
+    /// Asks for dispatches, a few at a time.
+    pub(super) asks: tokio::sync::Semaphore,
     /// How many deaths of an event there were when they were looked up.
     pub(super) deaths: tokio::sync::Mutex<HashMap<Uuid, i64>>,
     /// Wakes the claimer.

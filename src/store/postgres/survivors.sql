@@ -1,9 +1,9 @@
 -- Who has the keys of these duplicates, with the surviving event's dispatches brought back to life where they are dead
--- (the provider's "redeliver"): pending, due now, with fresh give-up clocks.
+-- (the provider's "redeliver"): pending, due at $7, with fresh give-up clocks.
 WITH asked AS (
-    SELECT * FROM unnest($1::int[], $2::smallint[], $3::bytea[]) WITH ORDINALITY AS g (source, kind, key, place)
+    SELECT * FROM unnest($1::int[], $2::smallint[], $3::bytea[], $7::bigint[]) WITH ORDINALITY AS g (source, kind, key, due, place)
 ), survivor AS MATERIALIZED (
-    SELECT a.place, k.event, k.body_mark, k.received_at
+    SELECT a.place, a.due, k.event, k.body_mark, k.received_at
     FROM asked a JOIN hooksluice.key k ON k.source = a.source AND k.kind = a.kind AND k.key = a.key
 ), dead AS MATERIALIZED (
     SELECT d.event, d.upstream
@@ -13,7 +13,7 @@ WITH asked AS (
     FOR UPDATE
 ), revived AS (
     UPDATE hooksluice.dispatch d
-    SET state = 0, due = $4, attempts_on_clock = 0, replay = false, clock_started_at = $4,
+    SET state = 0, due = (SELECT max(s.due) FROM survivor s WHERE s.event = dead.event), attempts_on_clock = 0, replay = false, clock_started_at = $4,
         clock_stopped_before = coalesce((SELECT l.stopped_total FROM hooksluice.lane l WHERE l.upstream = d.upstream), 0)
     FROM dead
     WHERE d.event = dead.event AND d.upstream = dead.upstream

@@ -131,7 +131,8 @@ impl Writer {
                 self.conn
                     .prepare_cached(include_str!("drop_duplicate.sql"))?
                     .execute([appended.id.position().get()])?;
-                let admission = if self.revive(turn, entry.event, now)? {
+                let due = self.settings.due(&appended.source_name, now);
+                let admission = if self.revive(turn, entry.event, due, now)? {
                     Admission::Revived { of: entry.event }
                 } else {
                     Admission::Duplicate {
@@ -165,7 +166,7 @@ impl Writer {
     }
 
     /// Whether an event is in this store, admitted or not. Any id has a position: the whole of it is compared.
-    fn is_here(&self, event: EventId) -> rusqlite::Result<bool> {
+    pub(super) fn is_here(&self, event: EventId) -> rusqlite::Result<bool> {
         self.conn
             .prepare_cached(include_str!("is_here.sql"))?
             .exists(params![event.position().get(), event.as_bytes()])
@@ -214,6 +215,10 @@ impl Writer {
         now: Timestamp,
     ) -> rusqlite::Result<()> {
         let mut insert = self.conn.prepare_cached(include_str!("make_dispatch.sql"))?;
+        // In the order of arrival; a received-at time ahead of our clock must not delay it.
+        let arrived = appended.received_at.min(now);
+        let due = self.settings.due(&appended.source_name, arrived);
+        let is_asked_for = due > arrived;
         for slot in appended.lanes.iter().copied() {
             let Some(lane) = self.lanes.get_mut(slot) else { continue };
             let stopped_before = lane.record.stopped_total;
@@ -225,7 +230,7 @@ impl Writer {
                 .filter(|room| room.dispatches > 0 && room.bytes > 0);
             let state = match (&appended.event, room) {
                 _ if held => DispatchState::Held,
-                (Some(event), Some(room)) if caught_up => {
+                (Some(event), Some(room)) if caught_up && !is_asked_for => {
                     room.dispatches -= 1;
                     room.bytes = room.bytes.saturating_sub(appended.weight);
                     let token = LeaseToken::new(rand::random());
@@ -243,7 +248,7 @@ impl Writer {
                     DispatchState::Leased
                 }
                 _ => {
-                    lane.pending_from(appended.received_at.min(now));
+                    lane.pending_from(due);
                     DispatchState::Pending
                 }
             };
@@ -255,8 +260,7 @@ impl Writer {
                 DispatchId::new(appended.id.position().get(), lane.upstream),
                 lane.upstream,
                 state_number(state),
-                // In the order of arrival; a received-at time ahead of our clock must not delay it.
-                appended.received_at.min(now).as_millis(),
+                due.as_millis(),
                 i64::from(token.is_some()),
                 token,
                 false,
@@ -272,8 +276,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Brings dead dispatches of an event back: pending, due now, with fresh clocks (the provider's "redeliver").
-    fn revive(&mut self, turn: &mut Turn, event: EventId, now: Timestamp) -> rusqlite::Result<bool> {
+    /// Brings dead dispatches of an event back: pending, due then, with fresh clocks (the provider's "redeliver").
+    fn revive(&mut self, turn: &mut Turn, event: EventId, due: Timestamp, now: Timestamp) -> rusqlite::Result<bool> {
         if self.lanes.iter().all(|lane| lane.states.get(DispatchState::Dead) == 0)
             && !turn.moves.iter().any(|step| step.to == Some(DispatchState::Dead))
         {
@@ -288,20 +292,20 @@ impl Writer {
             let Some(slot) = self.lane_of.get(&id.upstream()).copied() else {
                 continue;
             };
-            self.restart(turn, slot, id, state, false, now)?;
+            self.restart(turn, slot, id, state, Restart { replay: false, due }, now)?;
             revived = true;
         }
         Ok(revived)
     }
 
-    /// Makes an existing dispatch pending again, due now, with fresh give-up clocks.
+    /// Makes an existing dispatch pending again, with fresh give-up clocks.
     pub(super) fn restart(
         &mut self,
         turn: &mut Turn,
         slot: usize,
         id: DispatchId,
         from: DispatchState,
-        replay: bool,
+        how: Restart,
         now: Timestamp,
     ) -> rusqlite::Result<()> {
         let Some(lane) = self.lanes.get_mut(slot) else {
@@ -311,8 +315,8 @@ impl Writer {
         let stopped = i64::try_from(lane.record.stopped_total.as_millis()).unwrap_or(i64::MAX);
         self.conn
             .prepare_cached(include_str!("restart_dispatch.sql"))?
-            .execute(params![id, now.as_millis(), replay, stopped])?;
-        lane.pending_from(now);
+            .execute(params![id, now.as_millis(), how.replay, stopped, how.due.as_millis()])?;
+        lane.pending_from(how.due);
         self.shared.reopened(id);
         turn.moves.push(Move {
             lane: slot,
@@ -321,6 +325,14 @@ impl Writer {
         });
         Ok(())
     }
+}
+
+/// How a dispatch becomes pending again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Restart {
+    /// A person asked for it.
+    pub(super) replay: bool,
+    pub(super) due: Timestamp,
 }
 
 /// The dispatches of an event with their states and lease tokens.

@@ -14,6 +14,7 @@ use super::DispatchId;
 use crate::id::{EventId, LeaseToken, UpstreamName};
 use crate::store::append::Append;
 use crate::store::model::{AppendError, Claim, LaneRecord, LaneSave, Next, Outcome, Settled};
+use crate::store::reply::{Found, Reply, Unattempted, Want};
 use crate::store::{Discarded, Replayed, StoreError};
 use crate::time::Timestamp;
 
@@ -25,6 +26,8 @@ const APPENDS_STALLED_MAX: usize = 1_024;
 const APPEND_BYTES_MAX: usize = 64 << 20;
 /// Orders of people and lanes that may wait.
 const ORDERS_MAX: usize = 1_024;
+/// Senders that may wait to hear of their event's dispatch.
+const ASKS_MAX: usize = 4_096;
 /// From this many settles on the writer is woken even if it lingers.
 const SETTLES_MANY: usize = 64;
 
@@ -45,7 +48,24 @@ pub(super) struct Settle {
     pub(super) started_at: Timestamp,
     pub(super) took: Duration,
     pub(super) excerpt: Bytes,
+    pub(super) reply: Option<Reply>,
     pub(super) settled: oneshot::Sender<Settled>,
+}
+
+/// A lease whose attempt was not begun, to be ended.
+#[derive(Debug)]
+pub(super) struct Decline {
+    pub(super) lease: LeaseRef,
+    pub(super) then: Unattempted,
+    pub(super) settled: oneshot::Sender<Settled>,
+}
+
+/// Somebody waits for an event's dispatch.
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub(super) want: Want,
+    /// Dropped unanswered when the transaction failed.
+    pub(super) found: oneshot::Sender<Result<Found, StoreError>>,
 }
 
 /// What a person or a lane asks for.
@@ -78,6 +98,8 @@ pub(super) enum Order {
 pub(super) struct Work {
     pub(super) appends: Vec<Append>,
     pub(super) settles: Vec<Settle>,
+    pub(super) declines: Vec<Decline>,
+    pub(super) asks: Vec<Ask>,
     pub(super) give_backs: Vec<LeaseRef>,
     pub(super) orders: VecDeque<Order>,
     pub(super) claims: Vec<(EventId, Claim)>,
@@ -171,6 +193,32 @@ impl Inbox {
         Ok(())
     }
 
+    /// Hands over a lease that was not used.
+    pub(super) fn decline(&self, decline: Decline) -> Result<(), StoreError> {
+        let mut waiting = self.lock();
+        if waiting.work.closing {
+            return Err(StoreError::Closing);
+        }
+        waiting.work.declines.push(decline);
+        let idle = waiting.writer == Writer::Idle;
+        self.notify(waiting, idle);
+        Ok(())
+    }
+
+    /// Asks for a dispatch.
+    pub(super) fn ask(&self, ask: Ask) -> Result<(), StoreError> {
+        let mut waiting = self.lock();
+        if waiting.work.closing {
+            return Err(StoreError::Closing);
+        }
+        if waiting.work.asks.len() >= ASKS_MAX {
+            return Err(StoreError::Overloaded);
+        }
+        waiting.work.asks.push(ask);
+        self.notify(waiting, true);
+        Ok(())
+    }
+
     /// Hands over a lease that was dropped unsettled; once closing it is left to the next opening, which ends all.
     pub(super) fn give_back(&self, lease: LeaseRef) {
         let mut waiting = self.lock();
@@ -234,6 +282,7 @@ impl Inbox {
         if let Some((writer, time)) = sleep
             && (waiting.work.appends.is_empty() || stalled)
             && waiting.work.orders.is_empty()
+            && waiting.work.asks.is_empty()
             && waiting.work.claims.is_empty()
             && !waiting.work.closing
         {
@@ -277,6 +326,8 @@ impl Waiting {
         (self.work.appends.is_empty() || self.stalled)
             && self.work.claims.is_empty()
             && self.work.settles.is_empty()
+            && self.work.declines.is_empty()
+            && self.work.asks.is_empty()
             && self.work.give_backs.is_empty()
             && self.work.orders.is_empty()
             && !self.nudged

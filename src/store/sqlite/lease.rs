@@ -19,6 +19,7 @@ use crate::store::codec;
 use crate::store::model::{
     Death, DispatchState, GiveBack, LeasedDispatch, Next, Notice, Outcome, Settled, StoredEvent,
 };
+use crate::store::reply::Unattempted;
 use crate::store::window::{Ready, WINDOW_LOW, weight_of};
 use crate::time::Timestamp;
 
@@ -40,8 +41,8 @@ pub(super) struct Grant {
     pub(super) clock_stopped_before: Duration,
 }
 
-/// A pending dispatch that is due, read back.
-struct Due {
+/// A pending dispatch that is due, or asked for, read back.
+pub(super) struct Due {
     id: DispatchId,
     attempts: u32,
     attempts_on_clock: u32,
@@ -108,26 +109,79 @@ impl Writer {
                 to: Some(state),
             });
             match settle.next {
-                Next::Delivered => {}
+                Next::Delivered => {
+                    if let Some(reply) = &settle.reply {
+                        self.conn
+                            .prepare_cached(include_str!("keep_reply.sql"))?
+                            .execute(params![
+                                id,
+                                reply.status.as_u16(),
+                                reply.encoded_headers(),
+                                reply.body.as_deref()
+                            ])?;
+                    }
+                }
                 Next::Retry { due } => {
                     if let Some(lane) = self.lanes.get_mut(slot) {
                         lane.pending_from(due);
                     }
                 }
-                Next::Dead => {
-                    // The key of a copy that a person replayed is not ours to speak about.
-                    if self.has_elsewhere && elsewhere(&self.conn, id.position())?.is_some() {
-                        continue;
-                    }
-                    if let Some(notice) = died(&self.conn, id, |source| self.source_names.get(&source).cloned())? {
-                        turn.notices.push(notice);
-                    }
-                    if self.settings.keep_deaths {
-                        self.conn
-                            .prepare_cached(include_str!("keep_death.sql"))?
-                            .execute([id.position()])?;
-                    }
-                }
+                Next::Dead => self.note_death(turn, id)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells of a dispatch that this turn has made dead.
+    fn note_death(&self, turn: &mut Turn, id: DispatchId) -> rusqlite::Result<()> {
+        // The key of a copy that a person replayed is not ours to speak about.
+        if self.has_elsewhere && elsewhere(&self.conn, id.position())?.is_some() {
+            return Ok(());
+        }
+        if let Some(notice) = died(&self.conn, id, |source| self.source_names.get(&source).cloned())? {
+            turn.notices.push(notice);
+        }
+        if self.settings.keep_deaths {
+            self.conn
+                .prepare_cached(include_str!("keep_death.sql"))?
+                .execute([id.position()])?;
+        }
+        Ok(())
+    }
+
+    /// Leases whose attempts were not begun.
+    pub(super) fn record_declines(&mut self, turn: &mut Turn) -> rusqlite::Result<()> {
+        while let Some(decline) = self.declines.pop() {
+            turn.dirty = true;
+            let (id, token) = (decline.lease.dispatch, decline.lease.token.get());
+            let (state, due) = match decline.then {
+                Unattempted::Later { due } => (DispatchState::Pending, due),
+                Unattempted::Dead => (DispatchState::Dead, Timestamp::from_millis(0)),
+            };
+            turn.declined.push((decline, Settled::LeaseLost));
+            let changed = self.conn.prepare_cached(include_str!("decline.sql"))?.execute(params![
+                id,
+                token,
+                state_number(state),
+                due.as_millis()
+            ])?;
+            if changed == 0 {
+                continue;
+            }
+            if let Some((_decline, found)) = turn.declined.last_mut() {
+                *found = Settled::Recorded;
+            }
+            let Some(slot) = self.lane_of.get(&id.upstream()).copied() else {
+                continue;
+            };
+            turn.moves.push(Move {
+                lane: slot,
+                from: Some(DispatchState::Leased),
+                to: Some(state),
+            });
+            match state {
+                DispatchState::Dead => self.note_death(turn, id)?,
+                _ => self.becomes_pending(slot, due),
             }
         }
         Ok(())
@@ -237,37 +291,54 @@ impl Writer {
         while left > 0
             && let Some(row) = rows.next()?
         {
-            let source: Option<u32> = row.get(7)?;
-            let raw = match source {
-                None => None,
-                Some(source) => Some(RawEvent {
-                    id: row.get(6)?,
-                    source: self.source_names.get(&source).cloned(),
-                    received_at: row.get(8)?,
-                    delivery_id: row.get(9)?,
-                    event_type: row.get(10)?,
-                    head: row.get(11)?,
-                    body: row.get(12)?,
-                }),
-            };
-            let weight = raw.as_ref().map_or(0, RawEvent::weight);
-            left = left.saturating_sub(weight);
-            due.push(Due {
-                id: DispatchId(row.get(0)?),
-                attempts: row.get(1)?,
-                attempts_on_clock: row.get(2)?,
-                replay: row.get(3)?,
-                clock_started_at: Timestamp::from_millis(row.get(4)?),
-                clock_stopped_before: Duration::from_millis(row.get(5)?),
-                weight,
-                event: raw.and_then(RawEvent::decode),
-            });
+            let found = self.read_dispatch(row)?;
+            left = left.saturating_sub(found.weight);
+            due.push(found);
         }
         Ok(due)
     }
 
-    /// Leases one pending dispatch; returns the memory it takes.
+    /// A dispatch with its event, in the columns of `due.sql`.
+    pub(super) fn read_dispatch(&self, row: &rusqlite::Row<'_>) -> rusqlite::Result<Due> {
+        let source: Option<u32> = row.get(7)?;
+        let raw = match source {
+            None => None,
+            Some(source) => Some(RawEvent {
+                id: row.get(6)?,
+                source: self.source_names.get(&source).cloned(),
+                received_at: row.get(8)?,
+                delivery_id: row.get(9)?,
+                event_type: row.get(10)?,
+                head: row.get(11)?,
+                body: row.get(12)?,
+            }),
+        };
+        Ok(Due {
+            id: DispatchId(row.get(0)?),
+            attempts: row.get(1)?,
+            attempts_on_clock: row.get(2)?,
+            replay: row.get(3)?,
+            clock_started_at: Timestamp::from_millis(row.get(4)?),
+            clock_stopped_before: Duration::from_millis(row.get(5)?),
+            weight: raw.as_ref().map_or(0, RawEvent::weight),
+            event: raw.and_then(RawEvent::decode),
+        })
+    }
+
+    /// Leases one pending dispatch for its lane's window; returns the memory it takes.
     fn lease_one(&mut self, turn: &mut Turn, slot: usize, due: Due) -> rusqlite::Result<usize> {
+        let weight = due.weight;
+        match self.grant(turn, slot, due)? {
+            Some(grant) => {
+                turn.grants.push(grant);
+                Ok(weight)
+            }
+            None => Ok(0),
+        }
+    }
+
+    /// Leases one pending dispatch; `None` where its event cannot be read, and it is dead.
+    pub(super) fn grant(&mut self, turn: &mut Turn, slot: usize, due: Due) -> rusqlite::Result<Option<Grant>> {
         turn.dirty = true;
         let Some(event) = due.event else {
             // A damaged row must not stop the lane, nor vanish: it is kept as dead, and said loudly.
@@ -283,7 +354,7 @@ impl Writer {
                 from: Some(DispatchState::Pending),
                 to: Some(DispatchState::Dead),
             });
-            return Ok(0);
+            return Ok(None);
         };
         let token = LeaseToken::new(rand::random());
         let attempt = due.attempts.saturating_add(1);
@@ -295,7 +366,7 @@ impl Writer {
             from: Some(DispatchState::Pending),
             to: Some(DispatchState::Leased),
         });
-        turn.grants.push(Grant {
+        Ok(Some(Grant {
             lane: slot,
             event: Arc::new(event),
             weight: due.weight,
@@ -305,8 +376,27 @@ impl Writer {
             replay: due.replay,
             clock_started_at: due.clock_started_at,
             clock_stopped_before: due.clock_stopped_before,
-        });
-        Ok(due.weight)
+        }))
+    }
+
+    /// A lease that is durable.
+    pub(super) fn leased(&self, lane: &super::writer::Lane, grant: Grant) -> LeasedDispatch {
+        let lease = LeaseRef {
+            dispatch: DispatchId::new(grant.event.id.position().get(), lane.upstream),
+            token: grant.token,
+        };
+        let shared = Arc::clone(&self.shared);
+        LeasedDispatch {
+            event: grant.event,
+            upstream: lane.name.clone(),
+            attempt: grant.attempt,
+            replay: grant.replay,
+            clock_started_at: grant.clock_started_at,
+            clock_stopped_before: grant.clock_stopped_before,
+            attempts_on_clock: grant.attempts_on_clock,
+            token: grant.token,
+            give_back: Some(GiveBack(Box::new(move || shared.inbox.give_back(lease)))),
+        }
     }
 
     /// Puts granted dispatches into their lanes' windows.
@@ -316,26 +406,9 @@ impl Writer {
             let (Some(lane), Some(ready)) = (self.lanes.get(grant.lane), by_lane.get_mut(grant.lane)) else {
                 continue;
             };
-            let lease = LeaseRef {
-                dispatch: DispatchId::new(grant.event.id.position().get(), lane.upstream),
-                token: grant.token,
-            };
-            let shared = Arc::clone(&self.shared);
-            let dispatch = LeasedDispatch {
-                event: grant.event,
-                upstream: lane.name.clone(),
-                attempt: grant.attempt,
-                replay: grant.replay,
-                clock_started_at: grant.clock_started_at,
-                clock_stopped_before: grant.clock_stopped_before,
-                attempts_on_clock: grant.attempts_on_clock,
-                token: grant.token,
-                give_back: Some(GiveBack(Box::new(move || shared.inbox.give_back(lease)))),
-            };
-            ready.push(Ready {
-                dispatch,
-                weight: grant.weight,
-            });
+            let weight = grant.weight;
+            let dispatch = self.leased(lane, grant);
+            ready.push(Ready { dispatch, weight });
         }
         for (lane, ready) in self.lanes.iter().zip(by_lane) {
             if let Some(window) = &lane.window {

@@ -3,7 +3,7 @@
 use rusqlite::{OptionalExtension, params};
 use tokio::sync::oneshot;
 
-use super::admit::dispatch_states;
+use super::admit::{Restart, dispatch_states};
 use super::inbox::Order;
 use super::writer::{Move, Reply, Turn, Writer};
 use super::{DispatchId, state_number};
@@ -115,7 +115,7 @@ impl Writer {
                 Some((_id, DispatchState::Leased, _token)) => busy.push(name),
                 Some((_id, state, _token)) => {
                     turn.save_tally |= *state == DispatchState::Discarded;
-                    self.restart(turn, slot, id, *state, true, now)?;
+                    self.restart(turn, slot, id, *state, Restart { replay: true, due: now }, now)?;
                     pending.push(name);
                 }
                 None => {

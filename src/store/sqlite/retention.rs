@@ -231,6 +231,9 @@ impl Writer {
             .prepare_cached(include_str!("prune_attempts.sql"))?
             .execute(dispatches)?;
         self.conn
+            .prepare_cached(include_str!("prune_replies.sql"))?
+            .execute(dispatches)?;
+        self.conn
             .prepare_cached(include_str!("prune_dispatches.sql"))?
             .execute(dispatches)?;
         self.conn

@@ -17,8 +17,12 @@ use crate::store::OpenError;
 /// "hslc": marks the file as ours.
 const APPLICATION_ID: i32 = 0x6873_6c63;
 /// The newest schema this version knows; also the number of [`MIGRATIONS`].
-const SCHEMA_VERSION: i32 = 2;
-const MIGRATIONS: [&str; 2] = [include_str!("schema_1.sql"), include_str!("schema_2.sql")];
+const SCHEMA_VERSION: i32 = 3;
+const MIGRATIONS: [&str; 3] = [
+    include_str!("schema_1.sql"),
+    include_str!("schema_2.sql"),
+    include_str!("schema_3.sql"),
+];
 
 /// Pages of 8 KiB: measured best for rows of 1 to 2 KiB (four or five a page, no overflow page up to 8 KiB).
 pub(super) const PAGE_SIZE: u32 = 8192;

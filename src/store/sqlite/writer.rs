@@ -22,7 +22,7 @@ pub(super) use self::turn::{Move, Reply, Turn};
 
 use super::checkpoint::{Helper, Wal};
 use super::disk::Reserve;
-use super::inbox::{Inbox, LeaseRef, Order, Patience, Settle, Work};
+use super::inbox::{Ask, Decline, Inbox, LeaseRef, Order, Patience, Settle, Work};
 use super::keys::Keys;
 use super::retention::Retention;
 use super::schema::{Files, Lock};
@@ -141,6 +141,9 @@ pub(super) struct Writer {
     routes: Vec<Route>,
     appends: VecDeque<Append>,
     pub(super) settles: VecDeque<Settle>,
+    pub(super) declines: Vec<Decline>,
+    /// Those whose event is not admitted yet wait here.
+    pub(super) asks: Vec<Ask>,
     pub(super) give_backs: Vec<LeaseRef>,
     orders: VecDeque<Order>,
     pub(super) tail: Tail,
@@ -235,6 +238,8 @@ pub(super) fn start(
         routes: Vec::new(),
         appends: VecDeque::new(),
         settles: VecDeque::new(),
+        declines: Vec::new(),
+        asks: Vec::new(),
         give_backs: Vec::new(),
         orders: VecDeque::new(),
         tail: Tail {
@@ -338,6 +343,8 @@ impl Writer {
     fn accept(&mut self, work: Work) {
         self.appends.extend(work.appends);
         self.settles.extend(work.settles);
+        self.declines.extend(work.declines);
+        self.asks.extend(work.asks);
         self.give_backs.extend(work.give_backs);
         self.orders.extend(work.orders);
         self.note_claims(work.claims);
@@ -345,7 +352,11 @@ impl Writer {
     }
 
     fn is_idle(&self) -> bool {
-        self.appends.is_empty() && self.settles.is_empty() && self.give_backs.is_empty() && self.orders.is_empty()
+        self.appends.is_empty()
+            && self.settles.is_empty()
+            && self.declines.is_empty()
+            && self.give_backs.is_empty()
+            && self.orders.is_empty()
     }
 
     fn patience(&self) -> Patience {
@@ -353,12 +364,14 @@ impl Writer {
         if self.closing
             || (!self.appends.is_empty() && room_for_appends)
             || !self.orders.is_empty()
+            || self.has_ready_asks()
             || self.settles.len() > SETTLES_MAX / 8
             || (self.tail.count > ADMIT_MAX / 16 && self.may_admit() && !self.admission_waits)
         {
             return Patience::None;
         }
         if !self.settles.is_empty()
+            || !self.declines.is_empty()
             || !self.give_backs.is_empty()
             || self.may_admit()
             || self.claim_is_due()
@@ -426,11 +439,13 @@ impl Writer {
         self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         self.take_orders(turn)?;
         self.record_settles(turn, SETTLES_MAX)?;
+        self.record_declines(turn)?;
         self.take_back(turn)?;
         let batch = self.append_batch();
         let quota = self.admission_quota(batch, &turn.rooms);
         self.admission_waits = quota == 0 && self.may_admit();
         self.admit(turn, quota)?;
+        self.answer_asks(turn)?;
         self.write_appends(turn, batch)?;
         self.claim(turn, batch > 0)?;
         self.seal_step(turn, batch > 0)?;
@@ -736,6 +751,7 @@ impl Writer {
         }
         self.conn.execute_batch("BEGIN IMMEDIATE")?;
         self.record_settles(turn, usize::MAX)?;
+        self.record_declines(turn)?;
         self.take_back(turn)?;
         for lease in unused {
             self.give_back(turn, *lease, 1)?;

@@ -253,6 +253,7 @@ pub(super) fn finished(lease: LeasedDispatch, status: u16) -> Finished {
         lease,
         took: Duration::from_millis(7),
         excerpt: Bytes::from_static(b"ok"),
+        reply: None,
     }
 }
 

@@ -10,6 +10,7 @@ pub(super) mod forward;
 pub(super) mod history;
 pub(super) mod manage;
 pub(super) mod redis;
+pub(super) mod reply;
 pub(super) mod shared;
 
 /// All tests of the contract for one [`Bench`](super::bench::Bench).
@@ -42,6 +43,13 @@ macro_rules! contract {
             redis::a_second_death_is_told_again_also_when_it_comes_during_the_telling,
             redis::without_redis_no_death_is_kept,
             redis::keys_of_what_is_not_delivered_are_listed_once_they_are_old,
+            reply::a_waited_for_dispatch_is_its_askers_and_its_answer_every_duplicates,
+            reply::a_failed_attempt_leaves_the_next_to_a_duplicate_and_then_to_the_lane,
+            reply::what_nobody_asked_for_in_time_is_handed_to_the_lane,
+            reply::a_lease_that_is_declined_was_no_attempt,
+            reply::a_duplicate_of_a_dead_one_asks_for_it_and_the_lane_does_not_get_it,
+            reply::a_crash_in_an_attempt_leaves_the_next_to_a_duplicate,
+            reply::an_answer_goes_with_its_event,
         }
     };
 }
@@ -59,6 +67,8 @@ macro_rules! shared_contract {
             shared::a_duplicate_at_one_handle_revives_what_died_at_the_other,
             shared::a_replay_at_one_handle_is_sent_once,
             shared::a_handle_that_closes_leaves_its_work_to_the_other,
+            reply::of_many_askers_at_two_handles_one_has_it,
+            reply::what_a_vanished_handle_attempted_is_taken_over_by_who_asks,
         }
     };
 }

@@ -100,6 +100,10 @@ impl Bench for Postgres {
                  WHERE d.event = a.event AND d.upstream = a.upstream)",
             ),
             (
+                "an answer without its event",
+                "SELECT count(*) FROM hooksluice.reply r WHERE NOT EXISTS (SELECT FROM hooksluice.event e WHERE e.id = r.event)",
+            ),
+            (
                 "two events with one rule key",
                 &format!(
                     "SELECT count(*) FROM hooksluice.event a JOIN hooksluice.event b USING (source, key) \

@@ -46,8 +46,9 @@ pub(super) fn publish(shared: &Arc<Shared>, decided: Vec<(Entry, Decided)>) {
                                 lane.release(1, entry.weight);
                             }
                             if *state == DispatchState::Pending {
-                                lane.pending_from(event.received_at.min(now));
-                                others_may_take = true;
+                                let due = shared.settings.due(&event.source, event.received_at.min(now));
+                                lane.pending_from(due);
+                                others_may_take |= due <= now;
                             }
                         }
                     }

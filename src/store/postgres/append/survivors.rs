@@ -41,8 +41,18 @@ async fn look_up(shared: &Shared, writer: i16, entries: &[Entry]) -> Result<Vec<
         .iter()
         .map(|entry| entry.waiting.append.key.digest().as_slice())
         .collect();
+    let start = shared.database.now();
+    let revived_due: Vec<i64> = entries
+        .iter()
+        .map(|entry| {
+            shared
+                .settings
+                .due(&entry.waiting.append.event.source, start)
+                .as_millis()
+        })
+        .collect();
     let own: Vec<Uuid> = entries.iter().map(|entry| entry.uuid).collect();
-    let now = shared.database.now().as_millis();
+    let now = start.as_millis();
     let steps = [
         Step::new(
             include_str!("../survivors.sql"),
@@ -53,6 +63,7 @@ async fn look_up(shared: &Shared, writer: i16, entries: &[Entry]) -> Result<Vec<
                 (&now as _, Type::INT8),
                 (&shared.replica as _, Type::UUID),
                 (&writer as _, Type::INT2),
+                (&revived_due as _, Type::INT8_ARRAY),
             ],
         ),
         Step::new(include_str!("../own_dispatches.sql"), [(&own as _, Type::UUID_ARRAY)]),

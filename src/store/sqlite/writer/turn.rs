@@ -7,7 +7,8 @@ use super::{Appended, Writer};
 use crate::id::EventId;
 use crate::store::StoreError;
 use crate::store::model::{AppendError, DispatchState, LaneRecord, Notice, Receipt, Settled};
-use crate::store::sqlite::inbox::{LeaseRef, Settle};
+use crate::store::sqlite::ask::Answer;
+use crate::store::sqlite::inbox::{Ask, Decline, LeaseRef, Settle};
 use crate::store::sqlite::lease::Grant;
 use crate::store::sqlite::{LaneStatus, States, describe};
 use crate::store::window::Room;
@@ -30,6 +31,8 @@ pub(in crate::store::sqlite) struct Turn {
     pub(in crate::store::sqlite) grants: Vec<Grant>,
     pub(in crate::store::sqlite) moves: Vec<Move>,
     pub(in crate::store::sqlite) settled: Vec<(Settle, Settled)>,
+    pub(in crate::store::sqlite) declined: Vec<(Decline, Settled)>,
+    pub(in crate::store::sqlite) asked: Vec<(Ask, Answer)>,
     pub(in crate::store::sqlite) returned: Vec<LeaseRef>,
     pub(in crate::store::sqlite) revoked: Vec<crate::id::LeaseToken>,
     /// What lanes saved, in order, by their slot.
@@ -83,6 +86,11 @@ impl Writer {
             // A lane that stopped waiting does not matter either.
             let _stopped = settle.settled.send(settled);
         }
+        for (decline, settled) in turn.declined {
+            self.shared.forget_revoked(decline.lease.token);
+            let _stopped = decline.settled.send(settled);
+        }
+        self.tell_askers(turn.asked);
         for reply in turn.replies {
             reply(Ok(()));
         }
@@ -145,6 +153,10 @@ impl Writer {
         for (settle, _settled) in turn.settled.into_iter().rev() {
             self.settles.push_front(settle);
         }
+        self.declines
+            .extend(turn.declined.into_iter().map(|(decline, _settled)| decline));
+        // Dropping what was asked says that it failed.
+        drop(turn.asked);
         self.give_backs.extend(turn.returned);
         for reply in turn.replies {
             reply(Err(StoreError::Failed(why.clone())));

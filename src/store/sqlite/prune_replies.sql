@@ -1,0 +1,1 @@
+DELETE FROM reply WHERE dispatch >= ?1 AND dispatch < ?2

@@ -1,0 +1,1 @@
+SELECT status, headers, body FROM reply WHERE dispatch = ?1
