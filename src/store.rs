@@ -7,6 +7,7 @@
 //! attempt's number is durable before its lease is handed out, and a lost lease cannot settle).
 
 mod append;
+mod calls;
 mod claims;
 pub mod codec;
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! is what the others must answer.
 
 mod data;
+mod records;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -578,6 +579,7 @@ impl Backend {
     /// Hands unused leases back; their attempts have not begun.
     pub(in crate::store) fn close(&self) {
         let mut data = self.lock();
+        data.abandon_calls(self.number);
         data.handles.retain(|handle| handle.number != self.number);
         for window in self.windows.values() {
             for Ready { dispatch: lease, .. } in window.close() {
@@ -616,6 +618,7 @@ impl Backend {
         let data = &mut *data;
         data.renew_and_lapse(now);
         data.prune(&self.settings, now);
+        data.settle_records(now);
         let (own, others): (Vec<&Handle>, Vec<&Handle>) =
             data.handles.iter().partition(|handle| handle.number == self.number);
         for handle in own.into_iter().chain(others).filter(|handle| handle.renews) {

@@ -24,6 +24,7 @@
 
 mod append;
 mod ask;
+mod calls;
 mod claim;
 mod connect;
 mod database;
@@ -37,6 +38,7 @@ mod listen;
 mod manage;
 mod names;
 mod query;
+mod records;
 mod redis;
 mod schema;
 mod settle;
@@ -55,6 +57,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+use self::calls::Calls;
 use self::connect::{Connector, Failure, Target};
 use self::database::{Ages, Database};
 use self::inbox::{Decline, Inbox, Settle, Waiting};
@@ -92,6 +95,8 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Tuning {
     /// How long a lease lasts that nobody renews.
     pub(super) lease_ttl: Duration,
+    /// The same of a call.
+    pub(super) call_ttl: Duration,
     /// How long a share of an upstream's pace lasts.
     pub(super) share_ttl: Duration,
     /// Between two heartbeats.
@@ -109,6 +114,7 @@ impl Default for Tuning {
     fn default() -> Self {
         Self {
             lease_ttl: Duration::from_secs(15),
+            call_ttl: Duration::from_secs(10),
             share_ttl: Duration::from_secs(10),
             tick: Duration::from_secs(2),
             lease_clock: None,
@@ -191,6 +197,8 @@ impl Backend {
             orphans: Orphans::default(),
             sources: Names::sources(),
             upstreams: numbers,
+            routes: Names::routes(),
+            calls: Calls::default(),
             notices: Mutex::new(notices),
             unreadable: Mutex::default(),
             failing: Mutex::default(),
@@ -231,8 +239,13 @@ impl Backend {
         };
         for writer in 0..APPENDERS {
             backend.appenders.spawn(append::run(Arc::clone(&shared), writer));
+            backend.appenders.spawn(calls::begin::run(Arc::clone(&shared), writer));
         }
         backend.settler.spawn(settle::run(Arc::clone(&shared), SETTLER));
+        backend
+            .settler
+            .spawn(calls::end::run(Arc::clone(&shared), calls::ENDER));
+        backend.settler.spawn(calls::keep::run(Arc::clone(&shared)));
         backend.tasks.spawn(claim::run(Arc::clone(&shared), CLAIMER));
         backend.tasks.spawn(tick::run(Arc::clone(&shared)));
         backend.tasks.spawn(janitor::run(Arc::clone(&shared)));
@@ -397,6 +410,7 @@ impl Backend {
             return;
         }
         shared.inbox.close();
+        shared.calls.close();
         shared.closing.cancel();
         shared.frozen.cancel();
         let patience = tokio::time::sleep(CLOSE_PATIENCE + append::PATIENCE);
@@ -409,6 +423,7 @@ impl Backend {
                 shared.give_back_window(slot, lane.window.close());
             }
             shared.inbox.close_endings();
+            shared.calls.close_endings();
             shared.kept.cancel();
             self.settler.close();
             let settled = tokio::time::timeout(CLOSE_PATIENCE, self.settler.wait()).await;
@@ -466,6 +481,7 @@ impl Backend {
         shared.frozen.cancel();
         shared.given_up.cancel();
         shared.inbox.clear();
+        shared.calls.clear();
         shared.database.close();
     }
 }

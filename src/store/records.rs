@@ -7,7 +7,9 @@
 //!
 //! A record ends with its TTL, in any state but running.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +18,9 @@ use http::{HeaderMap, StatusCode};
 
 use crate::id::{LeaseToken, RouteName};
 use crate::time::Timestamp;
+
+/// The longest a client's key may be, in bytes.
+pub const CLIENT_KEY_MAX: usize = 255;
 
 /// What a record is found by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -60,6 +65,18 @@ pub enum Begun {
     Started(Call),
     /// The key is taken.
     Found(Record),
+}
+
+impl Record {
+    /// Its state as a word.
+    pub fn kind(&self) -> RecordKind {
+        match self.state {
+            RecordState::Running => RecordKind::Running,
+            RecordState::Done(_) => RecordKind::Done,
+            RecordState::Unstored => RecordKind::Unstored,
+            RecordState::Ambiguous => RecordKind::Ambiguous,
+        }
+    }
 }
 
 /// What is known of a key.
@@ -110,6 +127,19 @@ pub struct Call {
     pub(crate) abandon: Option<Box<dyn FnOnce() + Send + Sync>>,
 }
 
+impl Call {
+    /// When its record ends.
+    pub fn expires_at(&self) -> Timestamp {
+        self.expires_at
+    }
+
+    /// Its end is recorded otherwise.
+    pub(crate) fn forget(mut self) -> (RecordKey, LeaseToken) {
+        self.abandon = None;
+        (self.key.clone(), self.token)
+    }
+}
+
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call").field("key", &self.key).finish_non_exhaustive()
@@ -120,6 +150,26 @@ impl Drop for Call {
     fn drop(&mut self) {
         if let Some(abandon) = self.abandon.take() {
             abandon();
+        }
+    }
+}
+
+impl CallEnd {
+    /// The state it leaves the record in; `None`: no record.
+    pub(crate) fn kind(&self) -> Option<RecordKind> {
+        match self {
+            Self::Done(_) => Some(RecordKind::Done),
+            Self::Unstored => Some(RecordKind::Unstored),
+            Self::Ambiguous => Some(RecordKind::Ambiguous),
+            Self::Released => None,
+        }
+    }
+
+    /// The answer to keep.
+    pub(crate) fn answer(&self) -> Option<&StoredAnswer> {
+        match self {
+            Self::Done(answer) => Some(answer),
+            Self::Unstored | Self::Ambiguous | Self::Released => None,
         }
     }
 }
@@ -144,6 +194,83 @@ pub enum Completed {
     Recorded,
     /// The record was no longer ours (its lease ran out, or a person resolved it): nothing was changed.
     NotOurs,
+}
+
+/// Which records a list shows; every condition that is set must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordFilter {
+    /// Of this route.
+    pub route: Option<RouteName>,
+    /// In this state.
+    pub kind: Option<RecordKind>,
+    /// Of exactly this client's key.
+    pub client_key: Option<String>,
+}
+
+/// A page of a list, in the order in which the calls were accepted, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordPage {
+    /// The records found; may be fewer than asked for, even none, while there is more to look at.
+    pub records: Vec<RecordView>,
+    /// Where the next page goes on; `None` at the end.
+    pub next: Option<RecordPlace>,
+}
+
+/// A place in the list of records, for the next page. Its text is the store's own business.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordPlace {
+    /// The backend's number: a row's, or a time.
+    pub(crate) number: i64,
+    /// What tells records of the same number apart, where the number alone does not.
+    pub(crate) rest: Option<([u8; 32], i32)>,
+}
+
+impl fmt::Display for RecordPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.number)?;
+        match &self.rest {
+            Some((digest, route)) => write!(f, ".{}.{route}", data_encoding::HEXLOWER.encode(digest)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The text is not a place in the list of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a place in the list of records")]
+pub struct NoSuchPlace;
+
+impl FromStr for RecordPlace {
+    type Err = NoSuchPlace;
+
+    fn from_str(text: &str) -> Result<Self, NoSuchPlace> {
+        let mut parts = text.split('.');
+        let number = parts.next().and_then(|number| number.parse().ok()).ok_or(NoSuchPlace)?;
+        let rest = match (parts.next(), parts.next()) {
+            (None, _) => None,
+            (Some(digest), Some(route)) => {
+                let digest = data_encoding::HEXLOWER
+                    .decode(digest.as_bytes())
+                    .map_err(|_not_hex| NoSuchPlace)?;
+                let digest = digest.try_into().map_err(|_length| NoSuchPlace)?;
+                Some((digest, route.parse().map_err(|_not_a_number| NoSuchPlace)?))
+            }
+            (Some(_), None) => return Err(NoSuchPlace),
+        };
+        match parts.next() {
+            None => Ok(Self { number, rest }),
+            Some(_) => Err(NoSuchPlace),
+        }
+    }
+}
+
+/// How many records there are, expired ones that were not removed yet included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordCounts {
+    /// By state, all of them.
+    pub kinds: BTreeMap<RecordKind, u64>,
+    /// When the oldest ambiguous call was accepted.
+    pub oldest_ambiguous: Option<Timestamp>,
 }
 
 /// One record, for people.
@@ -177,6 +304,24 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::Running, Self::Done, Self::Unstored, Self::Ambiguous];
+
+    /// The number that it has in a database.
+    pub(crate) const fn number(self) -> u8 {
+        match self {
+            Self::Running => 0,
+            Self::Done => 1,
+            Self::Unstored => 2,
+            Self::Ambiguous => 3,
+        }
+    }
+
+    /// Reads back [`RecordKind::number`].
+    pub(crate) fn from_number(number: i64) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| i64::from(kind.number()) == number)
+    }
+
     /// The word used in metrics, the API and the store.
     pub const fn as_str(self) -> &'static str {
         match self {

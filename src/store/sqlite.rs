@@ -26,6 +26,7 @@
 
 mod admit;
 mod ask;
+mod calls;
 mod checkpoint;
 mod claim;
 mod disk;
@@ -171,6 +172,7 @@ struct Status {
     lanes: Vec<LaneStatus>,
     unadmitted: u64,
     unadmitted_max: u64,
+    records: calls::Counted,
     /// Why the last write failed, if it did.
     failing: Option<String>,
 }

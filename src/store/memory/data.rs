@@ -6,10 +6,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::Backend;
+use super::records::Stored;
 use crate::id::{EventId, LeaseToken, SourceName, UpstreamName};
 use crate::key::DedupeKey;
 use crate::store::AttemptRecord;
 use crate::store::model::{BodyMark, Death, DispatchState, GiveBack, LaneRecord, LeasedDispatch, StoredEvent};
+use crate::store::records::RecordKey;
 use crate::store::reply::Reply;
 use crate::store::settings::StoreSettings;
 use crate::store::window::{Ready, Window, weight_of};
@@ -27,6 +29,8 @@ pub(super) struct Data {
     pub(super) deaths: Vec<(Death, bool)>,
     /// Dispatches made and pruned.
     pub(super) tally: BTreeMap<UpstreamName, (u64, u64)>,
+    pub(super) records: HashMap<RecordKey, Stored>,
+    pub(super) next_record: i64,
     pub(super) next_position: i64,
     pub(super) handles: Vec<Handle>,
     pub(super) next_handle: u64,

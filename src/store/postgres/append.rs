@@ -31,7 +31,7 @@ use crate::time::{Monotonic, Timestamp};
 /// How long an append may take, with all its repetitions.
 pub(super) const PATIENCE: Duration = Duration::from_secs(8);
 /// The first pause between two tries; it doubles.
-const PAUSE: Duration = Duration::from_millis(20);
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
 /// And the longest.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
@@ -172,11 +172,11 @@ fn refuse(batch: Vec<Waiting>, why: &str) {
 }
 
 /// Whether trying again is of no use.
-fn is_final(failure: &Failure) -> bool {
+pub(super) fn is_final(failure: &Failure) -> bool {
     matches!(failure, Failure::Data(_) | Failure::Refused(_))
 }
 
-async fn wait(pause: Duration) -> Duration {
+pub(super) async fn wait(pause: Duration) -> Duration {
     tokio::time::sleep(pause.mul_f64(0.5 + rand::random::<f64>() / 2.0)).await;
     (pause * 2).min(PAUSE_MAX)
 }

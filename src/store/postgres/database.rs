@@ -15,8 +15,9 @@ use super::connect::{Conn, Connector, Failure};
 use super::transaction::{ANSWER_TIMEOUT, Committed, Parameter, Server, Step, transaction};
 use crate::time::{Clock, Monotonic, Timestamp};
 
-/// Connections for what senders and lanes wait for: two batches of appends, settles, claims, renewals and the heartbeat.
-const WRITERS_MAX: usize = 7;
+/// Connections for what senders and lanes wait for: two batches of appends, settles, claims, renewals and the heartbeat; and
+/// for calls, two batches that begin, one that ends, renewals, and two that look records up. Made when they are needed.
+const WRITERS_MAX: usize = 13;
 /// Connections for what people ask, and for forgetting.
 const READERS_MAX: usize = 3;
 /// How long a connection of the pool may be waited for; making one has its own limit.

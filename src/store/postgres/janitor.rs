@@ -21,7 +21,7 @@ use uuid::Uuid;
 use super::append::millis;
 use super::connect::Failure;
 use super::transaction::Step;
-use super::{JANITOR, Shared};
+use super::{JANITOR, Shared, records};
 use crate::store::trust::TimeTrust;
 use crate::time::{Clock, Monotonic, Timestamp};
 
@@ -80,6 +80,8 @@ struct Progress {
     rest: Uuid,
     /// The next page of keys.
     page: i64,
+    /// The next page of records.
+    record_page: i64,
     /// Ranges that cannot have a partition: their events lie elsewhere already.
     impossible: HashSet<i64>,
 }
@@ -117,6 +119,7 @@ async fn keep_house(shared: &Shared, progress: &mut Progress) -> Result<(), Fail
     drop_parts(shared).await?;
     prune_rest(shared, progress).await?;
     prune_keys(shared, progress).await?;
+    records::prune(shared, &mut progress.record_page).await?;
     fold(shared).await
 }
 
@@ -142,11 +145,11 @@ pub(super) async fn measure(shared: &Shared) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The newest time of receipt in the store.
+/// The newest time of receipt in the store, of events and of calls.
 pub(super) async fn newest(shared: &Shared) -> Result<Option<Timestamp>, Failure> {
     let rows = shared.database.read(include_str!("newest.sql"), &[]).await?;
     match rows.first() {
-        Some(row) => Ok(Some(Timestamp::from_millis(row.try_get(0)?))),
+        Some(row) => Ok(row.try_get::<_, Option<i64>>(0)?.map(Timestamp::from_millis)),
         None => Ok(None),
     }
 }
@@ -346,6 +349,7 @@ async fn prune_keys(shared: &Shared, progress: &mut Progress) -> Result<(), Fail
 async fn fold(shared: &Shared) -> Result<(), Failure> {
     let steps = [
         Step::new(include_str!("fold_tally.sql"), []),
+        Step::new(include_str!("fold_record_tally.sql"), []),
         Step::new(include_str!("forget_replicas.sql"), []),
     ];
     shared.database.write_quietly(&steps).await.map(|_committed| ())

@@ -1,4 +1,4 @@
-//! Names of sources and upstreams and their numbers in the database, learnt once.
+//! Names of sources, upstreams and routes and their numbers in the database, learnt once.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,6 +25,11 @@ const UPSTREAMS: Table = Table {
     learn: include_str!("learn_upstreams.sql"),
     ids: include_str!("upstream_ids.sql"),
     names: include_str!("upstream_names.sql"),
+};
+const ROUTES: Table = Table {
+    learn: include_str!("learn_routes.sql"),
+    ids: include_str!("route_ids.sql"),
+    names: include_str!("route_names.sql"),
 };
 
 /// One kind of name.
@@ -58,6 +63,13 @@ impl Names {
     pub(super) fn upstreams() -> Self {
         Self {
             table: UPSTREAMS,
+            known: Mutex::default(),
+        }
+    }
+
+    pub(super) fn routes() -> Self {
+        Self {
+            table: ROUTES,
             known: Mutex::default(),
         }
     }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Tuning;
+use super::calls::Calls;
 use super::connect::Failure;
 use super::database::Database;
 use super::inbox::{GiveBack, Inbox};
@@ -41,6 +42,8 @@ pub(super) struct Shared {
     pub(super) orphans: Orphans,
     pub(super) sources: Names,
     pub(super) upstreams: Names,
+    pub(super) routes: Names,
+    pub(super) calls: Calls,
     pub(super) notices: Mutex<Box<dyn FnMut(Notice) + Send>>,
     /// Claimed dispatches whose event cannot be read.
     pub(super) unreadable: Mutex<Vec<(Uuid, LeaseToken)>>,
@@ -130,9 +133,20 @@ impl Shared {
 
     /// Notes the time, and says so when its trust changes.
     pub(super) fn keep_time(&self) {
+        let _trusted = self.trusts(self.database.now());
+    }
+
+    /// The time that decides which records have expired; `None` while a clock is doubted. The time that is asked about is
+    /// the one that decides: a jump is noticed before it can free a key.
+    pub(super) fn expiry_now(&self) -> Option<Timestamp> {
+        let now = self.database.now();
+        self.trusts(now).then_some(now)
+    }
+
+    fn trusts(&self, theirs: Timestamp) -> bool {
         let mut trust = self.trust.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(trust) = &mut *trust else { return };
-        let trusted = trust.observe(&self.clock, self.database.now());
+        let Some(trust) = &mut *trust else { return false };
+        let trusted = trust.observe(&self.clock, theirs);
         if self.clock_trusted.swap(trusted, Ordering::Relaxed) != trusted {
             if trusted {
                 tracing::info!("the clocks have agreed for an hour: expiry goes on");
@@ -140,6 +154,7 @@ impl Shared {
                 tracing::warn!("a clock jumped: expiry, pruning and giving up stop until it has agreed for an hour");
             }
         }
+        trusted
     }
 
     pub(super) fn tell(&self, notices: Vec<Notice>) {

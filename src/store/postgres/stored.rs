@@ -17,6 +17,8 @@ pub(super) struct Stored {
     word: &'static str,
     arguments: &'static [&'static str],
     columns: &'static str,
+    /// More settings that its plan is made under.
+    settings: &'static str,
     sql: &'static str,
 }
 
@@ -25,10 +27,11 @@ impl Stored {
         // Columns, not the function's own answer, are meant by their names. A plan for any values: with a plan for each,
         // nothing would be saved.
         format!(
-            "({}) RETURNS TABLE ({}) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS \
+            "({}) RETURNS TABLE ({}) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan{} AS \
              $hooksluice$\n#variable_conflict use_column\nBEGIN RETURN QUERY\n{};\nEND $hooksluice$",
             self.arguments.join(", "),
             self.columns,
+            self.settings,
             self.sql.trim_end(),
         )
     }
@@ -73,6 +76,7 @@ const APPEND: Stored = Stored {
         "smallint",
     ],
     columns: "event uuid, upstream int, state smallint",
+    settings: "",
     sql: include_str!("append.sql"),
 };
 const SETTLE: Stored = Stored {
@@ -97,17 +101,52 @@ const SETTLE: Stored = Stored {
         "uuid",
     ],
     columns: "event uuid, upstream int, state smallint",
+    settings: "",
     sql: include_str!("settle.sql"),
 };
+/// A plan made while the table was small would read all of it for as long as the server has not looked at it again.
+const BY_KEY: &str = " SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off";
+const TAKE: Stored = Stored {
+    word: "take",
+    arguments: &[
+        "bytea[]", "int[]", "bytea[]", "bytea[]", "bigint[]", "bigint[]", "bigint[]", "bigint[]", "bigint",
+    ],
+    columns: "token bigint",
+    settings: BY_KEY,
+    sql: include_str!("take_keys.sql"),
+};
+const END: Stored = Stored {
+    word: "end_calls",
+    arguments: &[
+        "bytea[]",
+        "int[]",
+        "bigint[]",
+        "smallint[]",
+        "smallint[]",
+        "bytea[]",
+        "bytea[]",
+        "uuid",
+        "smallint",
+    ],
+    columns: "token bigint",
+    settings: BY_KEY,
+    sql: include_str!("end_calls.sql"),
+};
+
+const ALL: [&Stored; 4] = [&APPEND, &SETTLE, &TAKE, &END];
 
 /// Calls the usual append.
 pub(super) static CALL_APPEND: LazyLock<String> = LazyLock::new(|| APPEND.call());
 /// Calls the usual settle.
 pub(super) static CALL_SETTLE: LazyLock<String> = LazyLock::new(|| SETTLE.call());
+/// Calls the taking of keys.
+pub(super) static CALL_TAKE: LazyLock<String> = LazyLock::new(|| TAKE.call());
+/// Calls the ending of calls.
+pub(super) static CALL_END: LazyLock<String> = LazyLock::new(|| END.call());
 
 /// Makes those that are missing; runs in the open transaction that holds the lock of migrations.
 pub(super) async fn make(conn: &Conn) -> Result<(), Failure> {
-    for stored in [APPEND, SETTLE] {
+    for stored in ALL {
         let sql = format!(
             "CREATE OR REPLACE FUNCTION hooksluice.{}{}",
             stored.name(),
@@ -120,7 +159,7 @@ pub(super) async fn make(conn: &Conn) -> Result<(), Failure> {
 
 /// Whether all are there.
 pub(super) async fn are_made(conn: &Conn) -> Result<bool, Failure> {
-    let names = vec![APPEND.name(), SETTLE.name()];
+    let names: Vec<String> = ALL.into_iter().map(Stored::name).collect();
     let rows = conn
         .client
         .query_typed(include_str!("stored.sql"), &[(&names, Type::TEXT_ARRAY)])

@@ -13,7 +13,9 @@ use tokio::sync::oneshot;
 use super::DispatchId;
 use crate::id::{EventId, LeaseToken, UpstreamName};
 use crate::store::append::Append;
+use crate::store::calls::{Begin, Ending};
 use crate::store::model::{AppendError, Claim, LaneRecord, LaneSave, Next, Outcome, Settled};
+use crate::store::records::{RecordKey, Resolution, Resolved};
 use crate::store::reply::{Found, Reply, Unattempted, Want};
 use crate::store::{Discarded, Replayed, StoreError};
 use crate::time::Timestamp;
@@ -24,6 +26,8 @@ const APPENDS_MAX: usize = 16_384;
 const APPENDS_STALLED_MAX: usize = 1_024;
 /// Bytes of heads and bodies that may wait.
 const APPEND_BYTES_MAX: usize = 64 << 20;
+/// Calls that may wait to begin.
+const BEGINS_MAX: usize = 16_384;
 /// Orders of people and lanes that may wait.
 const ORDERS_MAX: usize = 1_024;
 /// Senders that may wait to hear of their event's dispatch.
@@ -86,6 +90,11 @@ pub(super) enum Order {
         save: LaneSave,
         reply: oneshot::Sender<Result<LaneRecord, StoreError>>,
     },
+    Resolve {
+        key: RecordKey,
+        resolution: Resolution,
+        reply: oneshot::Sender<Result<Resolved, StoreError>>,
+    },
     /// Position and number of each death.
     DeathsTold {
         deaths: Vec<(i64, i64)>,
@@ -103,6 +112,8 @@ pub(super) struct Work {
     pub(super) give_backs: Vec<LeaseRef>,
     pub(super) orders: VecDeque<Order>,
     pub(super) claims: Vec<(EventId, Claim)>,
+    pub(super) begins: Vec<Begin>,
+    pub(super) endings: Vec<Ending>,
     pub(super) closing: bool,
 }
 
@@ -177,6 +188,32 @@ impl Inbox {
         waiting.work.appends.push(append);
         let sleeping = waiting.writer != Writer::Awake && !waiting.stalled;
         self.notify(waiting, sleeping);
+        Ok(())
+    }
+
+    /// Hands over a call that wants to begin; its channel answers. Refused over the bound and once closing.
+    pub(super) fn begin(&self, begin: Begin) -> Result<(), AppendError> {
+        let mut waiting = self.lock();
+        if waiting.work.closing {
+            return Err(AppendError::Closing);
+        }
+        if waiting.work.begins.len() >= BEGINS_MAX {
+            return Err(AppendError::Overloaded);
+        }
+        waiting.work.begins.push(begin);
+        self.notify(waiting, true);
+        Ok(())
+    }
+
+    /// Hands over a call that ended: a client waits for it. There are never more than calls that have begun. Once closing
+    /// it is left to the next opening, which makes its record ambiguous.
+    pub(super) fn end(&self, ending: Ending) -> Result<(), StoreError> {
+        let mut waiting = self.lock();
+        if waiting.work.closing {
+            return Err(StoreError::Closing);
+        }
+        waiting.work.endings.push(ending);
+        self.notify(waiting, true);
         Ok(())
     }
 
@@ -284,6 +321,8 @@ impl Inbox {
             && waiting.work.orders.is_empty()
             && waiting.work.asks.is_empty()
             && waiting.work.claims.is_empty()
+            && waiting.work.begins.is_empty()
+            && waiting.work.endings.is_empty()
             && !waiting.work.closing
         {
             waiting.writer = writer;
@@ -328,6 +367,8 @@ impl Waiting {
             && self.work.settles.is_empty()
             && self.work.declines.is_empty()
             && self.work.asks.is_empty()
+            && self.work.begins.is_empty()
+            && self.work.endings.is_empty()
             && self.work.give_backs.is_empty()
             && self.work.orders.is_empty()
             && !self.nudged

@@ -32,6 +32,10 @@ impl Writer {
                 let saved = self.save_lane(turn, upstream, save)?;
                 answer(reply, move |committed| committed.and(saved))
             }
+            Order::Resolve { key, resolution, reply } => {
+                let done = self.resolve(turn, &key, &resolution)?;
+                answer(reply, move |committed| committed.map(|()| done))
+            }
             Order::DeathsTold { deaths, reply } => {
                 turn.dirty = true;
                 let mut told = self.conn.prepare_cached(include_str!("death_told.sql"))?;
@@ -53,7 +57,7 @@ impl Writer {
         let Some((slot, lane)) = self.lanes.iter().enumerate().find(|(_, lane)| lane.name == upstream) else {
             return Ok(Err(StoreError::UnknownUpstream(upstream)));
         };
-        let earlier = turn.records.iter().rev().find(|(saved, _)| *saved == slot);
+        let earlier = turn.lane_records.iter().rev().find(|(saved, _)| *saved == slot);
         let before = earlier.map_or(lane.record, |(_, record)| *record);
         let record = LaneRecord {
             paused: save.order.unwrap_or(before.paused),
@@ -67,7 +71,7 @@ impl Writer {
                 record.paused,
                 i64::try_from(record.stopped_total.as_millis()).unwrap_or(i64::MAX)
             ])?;
-        turn.records.push((slot, record));
+        turn.lane_records.push((slot, record));
         turn.dirty = true;
         Ok(Ok(record))
     }

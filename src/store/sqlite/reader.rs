@@ -1,6 +1,8 @@
 //! What people ask: lists, details, ages. On connections that cannot write, a page at a time, so that no snapshot keeps
 //! the log from being reused (ST-07).
 
+mod records;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::lease::{RawEvent, elsewhere, key_kind};
 use super::schema::{self, Files};
 use super::{DispatchId, Shared, state_from, to_i64};
-use crate::id::{EventId, SourceName, UpstreamName};
+use crate::id::{EventId, RouteName, SourceName, UpstreamName};
 use crate::key::DedupeKey;
 use crate::store::model::{Death, DispatchState, Outcome, Undelivered};
 use crate::store::{AttemptRecord, Counts, DispatchSummary, EventDetail, EventFilter, EventPage, EventSummary};
@@ -36,6 +38,7 @@ pub(in crate::store) struct Reader {
     conn: Connection,
     shared: Arc<Shared>,
     sources: HashMap<u32, SourceName>,
+    routes: HashMap<u32, RouteName>,
 }
 
 impl Reader {
@@ -44,6 +47,7 @@ impl Reader {
             conn: schema::open_reader(files)?,
             shared,
             sources: HashMap::new(),
+            routes: HashMap::new(),
         })
     }
 

@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, params};
 
+use super::calls::Counted;
 use super::filter::Bits;
 use super::keys::{Entry, Key, Keys, Kind, PAGES_MAX, Partition, entries, page_id};
 use super::lease::key_kind;
 use super::writer::Lane;
 use super::{DispatchId, States, Tuning, state_from};
-use crate::id::{EventId, SourceName, UpstreamName};
+use crate::id::{EventId, RouteName, SourceName, UpstreamName};
 use crate::store::OpenError;
 use crate::store::model::{DispatchState, LaneRecord};
+use crate::store::records::RecordKind;
 use crate::store::window::Window;
 use crate::time::Timestamp;
 
@@ -27,9 +29,13 @@ pub(super) struct Recovered {
     pub(super) admitted_end: i64,
     pub(super) unadmitted: usize,
     pub(super) tally_position: i64,
+    /// Routes that records name.
+    pub(super) routes: HashMap<RouteName, u32>,
+    /// Records by state.
+    pub(super) records: Counted,
     /// There are copies of events that are elsewhere.
     pub(super) has_elsewhere: bool,
-    /// Received-at of the newest event.
+    /// When the newest event, or call, was received.
     pub(super) newest: Option<Timestamp>,
 }
 
@@ -73,6 +79,10 @@ pub(super) fn recover(
         [],
         |row| row.get::<_, Option<i64>>(0),
     )?;
+    let newest_call = one(
+        conn,
+        "SELECT max(accepted_at) FROM (SELECT accepted_at FROM record ORDER BY id DESC LIMIT 1000)",
+    )?;
     let keys = keys(conn, admitted_end, tuning)?;
     Ok(Recovered {
         sources,
@@ -82,8 +92,13 @@ pub(super) fn recover(
         admitted_end,
         unadmitted: usize::try_from(unadmitted).unwrap_or(usize::MAX),
         tally_position,
+        routes: names(conn, "SELECT id, name FROM route")?
+            .into_iter()
+            .map(|(id, name)| (RouteName::new(name), id))
+            .collect(),
+        records: count_records(conn)?,
         has_elsewhere: elsewhere.is_some(),
-        newest: newest.map(Timestamp::from_millis),
+        newest: newest.max(newest_call).map(Timestamp::from_millis),
     })
 }
 
@@ -137,13 +152,33 @@ pub(super) fn learn_upstream(conn: &Connection, name: &UpstreamName) -> rusqlite
     )
 }
 
-/// The lock proves their owner gone.
+/// The lock proves their owner gone, of leases as of calls. How far such a call got is not known.
 fn end_leases(conn: &mut Connection, lanes: &[Lane]) -> rusqlite::Result<()> {
     let tx = conn.transaction()?;
     for lane in lanes {
         tx.execute(include_str!("end_leases.sql"), [lane.upstream])?;
     }
-    tx.commit()
+    let ended = tx.execute(include_str!("end_running.sql"), [])?;
+    tx.commit()?;
+    if ended > 0 {
+        tracing::warn!(
+            calls = ended,
+            "calls ran when the store was last open: whether they took effect is not known"
+        );
+    }
+    Ok(())
+}
+
+fn count_records(conn: &Connection) -> rusqlite::Result<Counted> {
+    let mut counted = Counted::default();
+    let mut statement = conn.prepare(include_str!("record_counts.sql"))?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        if let Some(kind) = RecordKind::from_number(row.get(0)?) {
+            counted.add(kind, row.get(1)?);
+        }
+    }
+    Ok(counted)
 }
 
 /// Counts dispatches by upstream and state: open ones by their index, made ones from the saved tally and the rows behind

@@ -69,7 +69,8 @@ struct Run {
 impl Writer {
     /// Notes the time, and says so when its trust changes.
     pub(super) fn keep_time(&mut self) {
-        let trusted = self.trust.observe(self.clock.now(), self.clock.monotonic());
+        self.now = self.clock.now();
+        let trusted = self.trust.observe(self.now, self.clock.monotonic());
         if self.shared.clock_trusted.swap(trusted, Ordering::Relaxed) != trusted {
             if trusted {
                 tracing::info!("the clock has agreed for an hour: expiry goes on");

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use self::turn::apply;
 pub(super) use self::turn::{Move, Reply, Turn};
 
+use super::calls::Calls;
 use super::checkpoint::{Helper, Wal};
 use super::disk::Reserve;
 use super::inbox::{Ask, Decline, Inbox, LeaseRef, Order, Patience, Settle, Work};
@@ -146,6 +147,7 @@ pub(super) struct Writer {
     pub(super) asks: Vec<Ask>,
     pub(super) give_backs: Vec<LeaseRef>,
     orders: VecDeque<Order>,
+    pub(super) calls: Calls,
     pub(super) tail: Tail,
     pub(super) keys: Keys,
     /// Nothing is admitted without a claim.
@@ -159,6 +161,8 @@ pub(super) struct Writer {
     tally_position: i64,
     pub(super) retention: Retention,
     pub(super) trust: TimeTrust,
+    /// The wall clock as this turn has it, which the trust was asked about.
+    pub(super) now: crate::time::Timestamp,
     pub(super) reserve: Reserve,
     pub(super) helper: Helper,
     pub(super) wal: Wal,
@@ -215,7 +219,8 @@ pub(super) fn start(
     });
     let helper = Helper::start(&files, settings.max_bytes, place.min_free, &shared)?;
     schema::limit_wal(&conn, tuning.wal_bytes)?;
-    let trust = TimeTrust::new(clock.now(), clock.monotonic(), recovered.newest);
+    let now = clock.now();
+    let trust = TimeTrust::new(now, clock.monotonic(), recovered.newest);
     let lane_of = recovered
         .lanes
         .iter()
@@ -242,6 +247,7 @@ pub(super) fn start(
         asks: Vec::new(),
         give_backs: Vec::new(),
         orders: VecDeque::new(),
+        calls: Calls::new(recovered.routes, recovered.records),
         tail: Tail {
             events: VecDeque::new(),
             bytes: 0,
@@ -256,6 +262,7 @@ pub(super) fn start(
         reserved_end: recovered.next_position,
         tally_position: recovered.tally_position,
         trust,
+        now,
         helper,
         wal: Wal::default(),
         wal_frames,
@@ -265,6 +272,8 @@ pub(super) fn start(
         database_file: None,
         _lock: lock,
     };
+    // Before anybody can ask what has expired.
+    writer.keep_time();
     writer.finish_partition_at_open()?;
     writer.publish_status(0);
     let spawned = std::thread::Builder::new()
@@ -347,6 +356,8 @@ impl Writer {
         self.asks.extend(work.asks);
         self.give_backs.extend(work.give_backs);
         self.orders.extend(work.orders);
+        self.calls.begins.extend(work.begins);
+        self.calls.endings.extend(work.endings);
         self.note_claims(work.claims);
         self.closing |= work.closing;
     }
@@ -357,6 +368,7 @@ impl Writer {
             && self.declines.is_empty()
             && self.give_backs.is_empty()
             && self.orders.is_empty()
+            && self.calls.none_waits()
     }
 
     fn patience(&self) -> Patience {
@@ -365,6 +377,7 @@ impl Writer {
             || (!self.appends.is_empty() && room_for_appends)
             || !self.orders.is_empty()
             || self.has_ready_asks()
+            || !self.calls.none_waits()
             || self.settles.len() > SETTLES_MAX / 8
             || (self.tail.count > ADMIT_MAX / 16 && self.may_admit() && !self.admission_waits)
         {
@@ -377,6 +390,7 @@ impl Writer {
             || self.claim_is_due()
             || self.keys.frozen.as_ref().is_some_and(|frozen| frozen.sealed.is_some())
             || self.retention.is_pruning()
+            || self.calls.more_expired
         {
             return Patience::Linger(LINGER);
         }
@@ -438,6 +452,8 @@ impl Writer {
         self.learn_names()?;
         self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         self.take_orders(turn)?;
+        self.end_calls(turn)?;
+        self.begin_calls(turn)?;
         self.record_settles(turn, SETTLES_MAX)?;
         self.record_declines(turn)?;
         self.take_back(turn)?;
@@ -450,6 +466,7 @@ impl Writer {
         self.claim(turn, batch > 0)?;
         self.seal_step(turn, batch > 0)?;
         self.prune_step(turn, batch)?;
+        self.expire_records(turn)?;
         if turn.save_tally || self.admitted_end().saturating_sub(self.tally_position) >= TALLY_EVERY {
             self.write_tally(turn)?;
         }
@@ -592,6 +609,7 @@ impl Writer {
 
     /// Numbers for names that were never seen, in transactions of their own, so that no rollback takes them back.
     fn learn_names(&mut self) -> rusqlite::Result<()> {
+        self.learn_routes()?;
         for append in self.appends.iter().take(BATCH_MAX) {
             if !self.sources.contains_key(&append.event.source) {
                 let id = learn_source(&self.conn, &append.event.source)?;
@@ -752,6 +770,7 @@ impl Writer {
         self.conn.execute_batch("BEGIN IMMEDIATE")?;
         self.record_settles(turn, usize::MAX)?;
         self.record_declines(turn)?;
+        self.end_all_calls(turn)?;
         self.take_back(turn)?;
         for lease in unused {
             self.give_back(turn, *lease, 1)?;

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::bench::{Bench, Setup, all_admitted, app, append, deliver, reach, states};
-use super::contract::{self, contract};
+use super::contract::{self, contract, instantiate};
 use crate::store::model::{Admission, AppendError, DispatchState};
 use crate::store::settings::{Place, SqliteSettings, StoreSettings};
 use crate::store::{EventFilter, OpenError, Store, sqlite};
@@ -118,6 +118,14 @@ impl Bench for Sqlite {
                 "SELECT count(*) FROM elsewhere WHERE position NOT IN (SELECT position FROM event)",
             ),
             (
+                "an answer without its record",
+                "SELECT count(*) FROM answer a WHERE NOT EXISTS (SELECT 1 FROM record r WHERE r.id = a.record AND r.state = 1)",
+            ),
+            (
+                "a done record without its answer",
+                "SELECT count(*) FROM record r WHERE r.state = 1 AND NOT EXISTS (SELECT 1 FROM answer a WHERE a.record = r.id)",
+            ),
+            (
                 "a position beyond the reserved ones",
                 "SELECT count(*) FROM event WHERE position >= (SELECT reserved_end FROM meta)",
             ),
@@ -161,6 +169,7 @@ impl Sqlite {
 }
 
 contract!(Sqlite);
+instantiate! { Sqlite: records::a_start_far_from_the_newest_call_frees_no_key_until_the_clock_agreed }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
@@ -321,7 +330,7 @@ async fn a_newer_schema_is_refused_untouched() {
         bench.try_open(),
         Err(OpenError::Newer {
             found: 99,
-            known: 3,
+            known: 4,
             ..
         })
     ));
@@ -365,7 +374,7 @@ async fn a_store_of_schema_1_opens_with_its_keys_and_events() {
         .database()
         .pragma_query_value(None, "user_version", |row| row.get(0))
         .unwrap();
-    assert_eq!(version, 3);
+    assert_eq!(version, 4);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use self::server::Database;
 use super::bench::{Bench, LAPSED, Setup, SharedBench, reach};
-use super::contract::{contract, shared_contract};
+use super::contract::{contract, instantiate, shared_contract};
 use crate::secret::Secret;
 use crate::store::settings::{Place, PostgresSettings, StoreSettings};
 use crate::store::{Backend, OpenError, Store, postgres};
@@ -70,7 +70,7 @@ impl Bench for Postgres {
         self.clock.set(self.clock.now().after(by));
         if by >= LAPSED && self.crashed.swap(false, Ordering::Relaxed) {
             let over = "UPDATE hooksluice.dispatch SET lease_until = clock_timestamp() WHERE state = 1; \
-                UPDATE hooksluice.share SET valid_until = clock_timestamp()";
+                UPDATE hooksluice.record SET lease_until = clock_timestamp() - interval '1 second' WHERE state = 0; UPDATE hooksluice.share SET valid_until = clock_timestamp()";
             self.database.run(over).await;
         }
     }
@@ -114,6 +114,12 @@ impl Bench for Postgres {
             (
                 "a lease that nobody handed back",
                 "SELECT count(*) FROM hooksluice.dispatch WHERE state = 1 AND lease_until > clock_timestamp()",
+            ),
+            (
+                "a record that the tally does not know",
+                "SELECT count(*) FROM (SELECT coalesce(sum(done), 0) d, coalesce(sum(unstored), 0) u FROM hooksluice.record_tally) t, \
+                 (SELECT count(*) FILTER (WHERE state = 1) d, count(*) FILTER (WHERE state = 2) u FROM hooksluice.record) r \
+                 WHERE (t.d, t.u) IS DISTINCT FROM (r.d, r.u)",
             ),
             (
                 "a state that the tally does not know",
@@ -180,3 +186,4 @@ impl Postgres {
 
 contract!(Postgres);
 shared_contract!(Postgres);
+instantiate! { Postgres: records::a_start_far_from_the_newest_call_frees_no_key_until_the_clock_agreed }

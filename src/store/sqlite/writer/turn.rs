@@ -6,7 +6,9 @@ use tokio::sync::oneshot;
 use super::{Appended, Writer};
 use crate::id::EventId;
 use crate::store::StoreError;
+use crate::store::calls::{Begin, Ending};
 use crate::store::model::{AppendError, DispatchState, LaneRecord, Notice, Receipt, Settled};
+use crate::store::records::{Completed, RecordKind};
 use crate::store::sqlite::ask::Answer;
 use crate::store::sqlite::inbox::{Ask, Decline, LeaseRef, Settle};
 use crate::store::sqlite::lease::Grant;
@@ -36,7 +38,12 @@ pub(in crate::store::sqlite) struct Turn {
     pub(in crate::store::sqlite) returned: Vec<LeaseRef>,
     pub(in crate::store::sqlite) revoked: Vec<crate::id::LeaseToken>,
     /// What lanes saved, in order, by their slot.
-    pub(in crate::store::sqlite) records: Vec<(usize, LaneRecord)>,
+    pub(in crate::store::sqlite) lane_records: Vec<(usize, LaneRecord)>,
+    /// Whether each got its key.
+    pub(in crate::store::sqlite) begun: Vec<(Begin, bool)>,
+    pub(in crate::store::sqlite) ended: Vec<(Ending, Completed)>,
+    /// From which state to which, none where there is no record.
+    pub(in crate::store::sqlite) records_moved: Vec<(Option<RecordKind>, Option<RecordKind>)>,
     pub(super) replies: Vec<Reply>,
     pub(in crate::store::sqlite) rooms: Vec<Room>,
     pub(in crate::store::sqlite) save_tally: bool,
@@ -57,11 +64,12 @@ impl Writer {
                 apply(step, &mut lane.states, &mut lane.made, &mut lane.pruned);
             }
         }
-        for (slot, record) in turn.records {
+        for (slot, record) in turn.lane_records {
             if let Some(lane) = self.lanes.get_mut(slot) {
                 lane.record = record;
             }
         }
+        self.calls.moved(&turn.records_moved);
         self.extend_tail(turn.appended);
         self.lay_out();
         // Admitted events are counted as waiting until their notices are out.
@@ -70,6 +78,7 @@ impl Writer {
             // A sender that hung up does not matter: the event is stored.
             let _hung_up = receipt.send(Ok(Receipt::stored(id)));
         }
+        self.answer_calls(turn.begun, turn.ended);
         for token in turn.revoked {
             self.shared.revoke(token);
         }
@@ -145,6 +154,13 @@ impl Writer {
             let _hung_up = receipt.send(Err(AppendError::Failed(why.clone())));
         }
         self.refuse_appends(&why);
+        for (begin, _started) in turn.begun {
+            let _hung_up = begin.reply.send(Err(AppendError::Failed(why.clone())));
+        }
+        self.refuse_begins(&why);
+        for (ending, _found) in turn.ended.into_iter().rev() {
+            self.calls.endings.push_front(ending);
+        }
         for appended in turn.admitted.into_iter().rev() {
             self.tail.bytes += appended.weight;
             self.tail.count += 1;
@@ -189,6 +205,7 @@ impl Writer {
     pub(super) fn publish_status(&self, untold: usize) {
         self.shared.status(|status| {
             status.unadmitted = u64::try_from(self.tail.count.saturating_add(untold)).unwrap_or(u64::MAX);
+            status.records = self.calls.counts();
             status.lanes.truncate(self.lanes.len());
             for (slot, lane) in self.lanes.iter().enumerate() {
                 match status.lanes.get_mut(slot) {

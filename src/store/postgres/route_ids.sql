@@ -1,0 +1,1 @@
+SELECT name, id FROM hooksluice.route WHERE name = ANY ($1::text[])

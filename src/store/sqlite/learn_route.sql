@@ -1,0 +1,1 @@
+INSERT INTO route (name) VALUES (?1) ON CONFLICT (name) DO UPDATE SET name = ?1 RETURNING id

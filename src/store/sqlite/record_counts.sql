@@ -1,0 +1,1 @@
+SELECT state, count(*) FROM record GROUP BY state

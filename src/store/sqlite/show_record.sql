@@ -1,0 +1,3 @@
+SELECT r.state, r.expires_at, r.fingerprint, r.status, a.headers, a.body
+FROM record r LEFT JOIN answer a ON a.record = r.id
+WHERE r.digest = ?1 AND r.route = (SELECT id FROM route WHERE name = ?2)
