@@ -1,7 +1,18 @@
 //! Header lists: what is dropped on the way in, how a list is stored, and what people may see of it.
 
+use std::net::IpAddr;
+
 use bytes::{Buf, BufMut, Bytes};
+use http::Uri;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// What a header value that we make cannot carry as it is. `%` too, so that it can be decoded again.
+const NOT_IN_A_VALUE: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
 /// Headers that speak of one connection only (RFC 9110 section 7.6.1), with the historical ones that real proxies and
 /// clients still send.
@@ -24,6 +35,12 @@ const HOP_BY_HOP: [&str; 11] = [
 ///
 /// Called after verification: a header that the signature covers cannot be taken away by naming it in `Connection`.
 pub fn strip_untrusted(headers: &mut HeaderMap) {
+    strip_hop_by_hop(headers);
+    strip_own(headers);
+}
+
+/// Removes hop-by-hop headers and those that `Connection` names.
+pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -37,10 +54,111 @@ pub fn strip_untrusted(headers: &mut HeaderMap) {
     for name in named {
         headers.remove(name);
     }
-    let own: Vec<HeaderName> = headers.keys().filter(|name| is_own(name)).cloned().collect();
-    for name in own {
+}
+
+/// Removes any `Hooksluice-*` or `Hooksluice_*`.
+pub fn strip_own(headers: &mut HeaderMap) {
+    strip(headers, is_own);
+}
+
+/// Removes every header whose name is of this kind.
+pub fn strip(headers: &mut HeaderMap, kind: impl Fn(&HeaderName) -> bool) {
+    let found: Vec<HeaderName> = headers.keys().filter(|name| kind(name)).cloned().collect();
+    for name in found {
         headers.remove(name);
     }
+}
+
+/// Removes from trailers what must not stand there: framing, routing, authentication and what changes how a message is
+/// read (RFC 9110 section 6.5.1), and our own names.
+pub fn strip_trailers(trailers: &mut HeaderMap) {
+    strip(trailers, is_no_trailer);
+}
+
+/// Whether a trailer must not have this name.
+pub fn is_no_trailer(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    let hop = HOP_BY_HOP.contains(&name);
+    hop || name.starts_with("hooksluice-")
+        || name.starts_with("hooksluice_")
+        || name.starts_with("x-forwarded-")
+        || matches!(
+            name,
+            "content-length"
+                | "content-encoding"
+                | "content-range"
+                | "content-type"
+                | "host"
+                | "forwarded"
+                | "via"
+                | "authorization"
+                | "cookie"
+                | "set-cookie"
+                | "www-authenticate"
+                | "cache-control"
+                | "range"
+                | "max-forwards"
+                | "if-match"
+                | "if-none-match"
+                | "if-modified-since"
+                | "if-unmodified-since"
+                | "if-range"
+                | "age"
+                | "date"
+                | "expires"
+                | "location"
+                | "retry-after"
+                | "vary"
+        )
+}
+
+/// `X-Forwarded-For`, `-Proto` and `-Host`, where they are not there yet. What is there came from a trusted proxy and is
+/// complete, the proxy's own address included: [`crate::ingest::client::identify`] sees to that, and removes what others
+/// say.
+pub fn add_forwarded(headers: &mut HeaderMap, client: IpAddr, authority: Option<&str>) {
+    if !headers.contains_key(FORWARDED_FOR) {
+        headers.insert(FORWARDED_FOR, plain_value(&client.to_string()));
+    }
+    if !headers.contains_key(FORWARDED_PROTO) {
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
+    }
+    if let Some(authority) = authority
+        && !headers.contains_key(FORWARDED_HOST)
+    {
+        headers.insert(FORWARDED_HOST, plain_value(authority));
+    }
+}
+
+/// `Host` for the upstream at `origin`: its host, and its port where that is not the scheme's own.
+pub fn host_of(origin: &Uri) -> HeaderValue {
+    let host = origin.host().unwrap_or_default();
+    match origin.port_u16() {
+        Some(port) if Some(port) != default_port(origin) => plain_value(&format!("{host}:{port}")),
+        _ => plain_value(host),
+    }
+}
+
+fn default_port(origin: &Uri) -> Option<u16> {
+    match origin.scheme_str() {
+        Some("http") => Some(80),
+        Some("https") => Some(443),
+        _ => None,
+    }
+}
+
+/// The text as a header value: as it is when it is visible ASCII with single characters between that arrive
+/// unchanged, else percent-encoded.
+pub fn plain_value(text: &str) -> HeaderValue {
+    let plain = text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic())
+        && !text.starts_with(' ')
+        && !text.ends_with(' ');
+    let found = if plain {
+        HeaderValue::from_str(text)
+    } else {
+        HeaderValue::try_from(utf8_percent_encode(text, NOT_IN_A_VALUE).to_string())
+    };
+    // Visible ASCII is always a value.
+    found.unwrap_or_else(|_impossible| HeaderValue::from_static(""))
 }
 
 fn is_own(name: &HeaderName) -> bool {
@@ -145,6 +263,23 @@ mod tests {
         for cut in 1..bytes.len() {
             assert!(decode(Bytes::copy_from_slice(&bytes[..cut])).is_err(), "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn trailers_say_nothing_about_framing_routing_or_identity() {
+        let mut trailers = map(&[
+            ("content-length", b"5"),
+            ("transfer-encoding", b"chunked"),
+            ("host", b"evil.test"),
+            ("authorization", b"x"),
+            ("x-forwarded-for", b"10.0.0.1"),
+            ("hooksluice-verified", b"true"),
+            ("hooksluice_event_id", b"x"),
+            ("grpc-status", b"0"),
+            ("content-digest", b"x"),
+        ]);
+        strip_trailers(&mut trailers);
+        assert_eq!(trailers, map(&[("grpc-status", b"0"), ("content-digest", b"x")]));
     }
 
     #[test]

@@ -1,16 +1,14 @@
 //! The message of an attempt: the stored request with what DESIGN section 4 adds and replaces, and nothing else (P4).
 
-use std::net::IpAddr;
-
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::header::{self, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{Request, Uri};
 use http_body_util::Full;
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 
+use crate::headers::{self, plain_value as value};
 use crate::store::model::LeasedDispatch;
 
 /// The body of an attempt: the stored bytes, shared, not copied.
@@ -24,16 +22,10 @@ const RECEIVED_AT: HeaderName = HeaderName::from_static("hooksluice-received-at"
 const SCOPE: HeaderName = HeaderName::from_static("hooksluice-scope");
 const REPLAY: HeaderName = HeaderName::from_static("hooksluice-replay");
 const VERIFIED: HeaderName = HeaderName::from_static("hooksluice-verified");
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// Longest value of `Hooksluice-Delivery-Id`, in bytes as sent. A provider's id may be as long as its body, while apps
 /// refuse heads over some KiB (431), and would refuse this one for ever.
 pub const DELIVERY_ID_MAX: usize = 1024;
-
-/// What a header value that we make cannot carry as it is. `%` too, so that it can be decoded again.
-const NOT_IN_A_VALUE: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
 /// What the configuration says about messages to an upstream.
 #[derive(Clone, Debug)]
@@ -45,13 +37,8 @@ pub struct Envelope {
 impl Envelope {
     /// For the upstream at `origin`, of which only host and port are used.
     pub fn new(origin: &Uri, preserve_host: bool) -> Self {
-        let host = origin.host().unwrap_or_default();
-        let host = match origin.port_u16() {
-            Some(port) if Some(port) != default_port(origin) => format!("{host}:{port}"),
-            _ => host.to_owned(),
-        };
         Self {
-            host: value(&host),
+            host: headers::host_of(origin),
             preserve_host,
         }
     }
@@ -78,7 +65,7 @@ impl Envelope {
         headers.insert(header::HOST, host);
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(event.body.len()));
         headers.remove(header::TRANSFER_ENCODING);
-        forwarded(&mut headers, event.client, event.authority.as_deref());
+        headers::add_forwarded(&mut headers, event.client, event.authority.as_deref());
 
         for (name, value) in signature {
             headers.insert(name, value);
@@ -109,22 +96,6 @@ impl Envelope {
     }
 }
 
-/// `X-Forwarded-For`, `-Proto` and `-Host`. What is stored came from a trusted proxy and is complete, the proxy's own
-/// address included: [`crate::ingest::client::identify`] sees to that, and removes what others say.
-fn forwarded(headers: &mut HeaderMap, client: IpAddr, authority: Option<&str>) {
-    if !headers.contains_key(FORWARDED_FOR) {
-        headers.insert(FORWARDED_FOR, value(&client.to_string()));
-    }
-    if !headers.contains_key(FORWARDED_PROTO) {
-        headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
-    }
-    if let Some(authority) = authority
-        && !headers.contains_key(FORWARDED_HOST)
-    {
-        headers.insert(FORWARDED_HOST, value(authority));
-    }
-}
-
 /// The id as a header value, or, when that would be longer than [`DELIVERY_ID_MAX`], `sha256:` and the SHA-256 of the id
 /// in lower-case hex: still the same for the same id.
 fn delivery_id(id: &str) -> HeaderValue {
@@ -138,35 +109,13 @@ fn delivery_id(id: &str) -> HeaderValue {
     value(&format!("sha256:{}", HEXLOWER.encode(&Sha256::digest(id))))
 }
 
-/// The text as a header value: as it is when it is visible ASCII with single characters between that arrive
-/// unchanged, else percent-encoded.
-fn value(text: &str) -> HeaderValue {
-    let plain = text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic())
-        && !text.starts_with(' ')
-        && !text.ends_with(' ');
-    let found = if plain {
-        HeaderValue::from_str(text)
-    } else {
-        HeaderValue::try_from(utf8_percent_encode(text, NOT_IN_A_VALUE).to_string())
-    };
-    // Visible ASCII is always a value.
-    found.unwrap_or_else(|_impossible| HeaderValue::from_static(""))
-}
-
-fn default_port(origin: &Uri) -> Option<u16> {
-    match origin.scheme_str() {
-        Some("http") => Some(80),
-        Some("https") => Some(443),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
     use std::sync::Arc;
     use std::time::Duration;
 
-    use http::Method;
+    use http::{HeaderMap, Method};
 
     use super::*;
     use crate::id::{EventId, LeaseToken, Position, SourceName, UpstreamName};
