@@ -29,6 +29,7 @@ use crate::ingest::source::Source;
 use crate::ingest::{Ingest, IngestSettings};
 use crate::net::listen::{self, ListenSettings};
 use crate::public::Public;
+use crate::routes::{Routes, RoutesSettings};
 use crate::store::Store;
 use crate::store::settings::Place;
 use crate::telemetry::metrics::Metrics;
@@ -101,6 +102,18 @@ impl App {
         let listener = bind(config.listen, "listen")?;
         let address = listener.local_addr()?;
         let stop_accepting = CancellationToken::new();
+        let routes = Routes::new(
+            RoutesSettings {
+                routes: config.routes,
+                trusted_proxies: config.trusted_proxies.clone(),
+                body_timeout: config.limits.body_timeout,
+            },
+            sources.iter().map(Arc::as_ref),
+            metrics.clone(),
+            clock.clone(),
+            ingest_tasks.clone(),
+            stop_accepting.clone(),
+        );
         let ingest = Arc::new(Ingest::new(
             IngestSettings {
                 limits: config.limits.clone(),
@@ -115,6 +128,7 @@ impl App {
         ));
         let public = Arc::new(Public::new(
             ingest,
+            routes,
             config.health_path,
             metrics.clone(),
             ingest_tasks.clone(),

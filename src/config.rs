@@ -30,6 +30,7 @@ use crate::diagnostic::Diagnostics;
 use crate::forward::settings::UpstreamSettings;
 use crate::ingest::source::{Limits, Source};
 use crate::reader::{At, Document};
+use crate::routes::settings::RouteSettings;
 use crate::store::settings::StoreSettings;
 
 /// Where a configuration is looked for when none is named.
@@ -63,6 +64,8 @@ pub struct Config {
     pub upstreams: Vec<UpstreamSettings>,
     /// `[sources.NAME]`, in the order of the file.
     pub sources: Vec<Source>,
+    /// `[routes.NAME]`, in the order of the file; each pattern once.
+    pub routes: Vec<RouteSettings>,
 }
 
 /// A configuration that may run, with the warnings that a person should see.

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, Response, header};
+use http::{HeaderMap, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use ipnet::IpNet;
@@ -37,7 +37,7 @@ use crate::ingest::source::{Limits, Source};
 use crate::ingest::tally::{Stored, Tally};
 use crate::key;
 use crate::pace::Pace;
-use crate::request::{RawRequest, RequestHead};
+use crate::request::{self, RawRequest, RequestHead};
 use crate::store::Store;
 use crate::store::model::NewEvent;
 use crate::telemetry::metrics::{Metrics, SourceMetrics};
@@ -272,7 +272,7 @@ impl Ingest {
         let mut headers = parts.headers;
         let client = client::identify(peer.ip(), &mut headers, &self.trusted_proxies);
         RequestHead {
-            authority: authority(&parts.uri, &headers),
+            authority: request::authority(&parts.uri, &headers),
             target: parts
                 .uri
                 .into_parts()
@@ -332,16 +332,5 @@ impl Served {
                 None => self.metrics.rejected(refusal.reason()),
             },
         }
-    }
-}
-
-/// The host the client asked for: of an absolute-form target or `:authority`, else `Host`.
-fn authority(uri: &http::Uri, headers: &HeaderMap) -> Option<String> {
-    match uri.authority() {
-        Some(authority) => Some(authority.as_str().to_owned()),
-        None => headers
-            .get(header::HOST)
-            .and_then(|host| host.to_str().ok())
-            .map(str::to_owned),
     }
 }

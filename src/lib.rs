@@ -17,6 +17,7 @@ pub mod pace;
 pub mod public;
 pub mod reader;
 pub mod request;
+pub mod routes;
 pub mod secret;
 pub mod store;
 pub mod telemetry;

@@ -6,9 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, Version, header};
-use http_body_util::Full;
 use hyper::body::Incoming;
 use tokio_util::task::TaskTracker;
 
@@ -16,12 +14,15 @@ use crate::ingest::body::Unread;
 use crate::ingest::{Ingest, respond};
 use crate::net::head_guard;
 use crate::net::listen::{Handler, Peer};
+use crate::routes::Routes;
+use crate::routes::body::Body;
 use crate::telemetry::metrics::Metrics;
 
 /// Serves the public listener.
 #[derive(Debug)]
 pub struct Public {
     ingest: Arc<Ingest>,
+    routes: Routes,
     /// Answered 200 (503 while shutting down), when set.
     health_path: Option<String>,
     metrics: Metrics,
@@ -31,9 +32,16 @@ pub struct Public {
 
 impl Public {
     /// Ready to serve.
-    pub fn new(ingest: Arc<Ingest>, health_path: Option<String>, metrics: Metrics, tracker: TaskTracker) -> Self {
+    pub fn new(
+        ingest: Arc<Ingest>,
+        routes: Routes,
+        health_path: Option<String>,
+        metrics: Metrics,
+        tracker: TaskTracker,
+    ) -> Self {
         Self {
             ingest,
+            routes,
             health_path,
             metrics,
             tracker,
@@ -46,29 +54,35 @@ impl Public {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Response<Body> {
         let (parts, body) = request.into_parts();
         if let Some(refusal) = respond::not_for_an_origin(&parts) {
             drop(Unread::of(&parts.headers, body, &self.tracker));
             self.metrics.server().heads_malformed.add(1);
-            return refusal;
+            return refusal.map(Body::from);
         }
         let path = parts.uri.path();
         if let Some(served) = self.ingest.find(path) {
-            return self.ingest.answer(served, parts, body, peer.address).await;
+            let answer = self.ingest.answer(served, parts, body, peer.address).await;
+            return answer.map(Body::from);
         }
-        let is_health = self.health_path.as_deref() == Some(path);
-        drop(Unread::of(&parts.headers, body, &self.tracker));
-        if is_health {
-            return respond::health(!self.draining.load(Ordering::Relaxed));
+        if self.health_path.as_deref() == Some(path) {
+            drop(Unread::of(&parts.headers, body, &self.tracker));
+            return respond::health(!self.draining.load(Ordering::Relaxed)).map(Body::from);
         }
-        self.metrics.server().not_found.add(1);
-        respond::not_found()
+        match self.routes.serve(parts, body, peer).await {
+            Ok(response) => response,
+            Err((parts, body)) => {
+                drop(Unread::of(&parts.headers, body, &self.tracker));
+                self.metrics.server().not_found.add(1);
+                respond::not_found().map(Body::from)
+            }
+        }
     }
 }
 
 impl Handler for Public {
-    type Body = Full<Bytes>;
+    type Body = Body;
 
     async fn handle(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> Response<Self::Body> {
         let is_http1 = request.version() < Version::HTTP_2;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, Uri, header};
 
 use crate::time::Timestamp;
 
@@ -32,4 +32,15 @@ pub struct RawRequest {
     pub head: RequestHead,
     /// The body's bytes, with transfer coding (framing) removed and nothing else.
     pub body: Bytes,
+}
+
+/// The host the client asked for: of an absolute-form target or `:authority`, else `Host`.
+pub fn authority(uri: &Uri, headers: &HeaderMap) -> Option<String> {
+    match uri.authority() {
+        Some(authority) => Some(authority.as_str().to_owned()),
+        None => headers
+            .get(header::HOST)
+            .and_then(|host| host.to_str().ok())
+            .map(str::to_owned),
+    }
 }

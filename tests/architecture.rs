@@ -25,7 +25,7 @@ const BASE: [&str; 9] = [
 ];
 
 /// What a room may know besides [`BASE`]. `app` and `cli` may know everything.
-const ROOMS: [(&str, &[&str]); 11] = [
+const ROOMS: [(&str, &[&str]); 12] = [
     ("verify", &[]),
     ("key", &["verify"]),
     ("store", &["key", "verify"]),
@@ -35,17 +35,20 @@ const ROOMS: [(&str, &[&str]); 11] = [
     ("net", &["telemetry"]),
     ("forward", &["net", "store", "telemetry", "verify"]),
     ("ingest", &["dedupe", "key", "net", "store", "telemetry", "verify"]),
-    ("public", &["ingest", "net", "telemetry"]),
+    ("routes", &["dedupe", "ingest", "net", "store", "telemetry"]),
+    ("public", &["ingest", "net", "routes", "telemetry"]),
     ("admin", &["forward", "ingest", "store", "telemetry"]),
     // Any component's settings; no component knows the configuration.
     (
         "config",
-        &["admin", "dedupe", "forward", "ingest", "key", "net", "store", "verify"],
+        &[
+            "admin", "dedupe", "forward", "ingest", "key", "net", "routes", "store", "verify",
+        ],
     ),
 ];
 
 /// Files that decide and do nothing: no runtime, no dice, no clock, no file, no socket.
-const PURE: [&str; 18] = [
+const PURE: [&str; 22] = [
     "verify.rs",
     "verify/",
     "key.rs",
@@ -61,6 +64,10 @@ const PURE: [&str; 18] = [
     "forward/breaker.rs",
     "forward/backoff.rs",
     "forward/outcome.rs",
+    "routes/message.rs",
+    "routes/problem.rs",
+    "routes/shadow.rs",
+    "routes/table.rs",
     "config/file.rs",
     "config/build.rs",
     "diagnostic.rs",

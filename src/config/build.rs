@@ -1,6 +1,7 @@
 //! From what is written to what runs: defaults, bounds, references and everything that two places say about each
 //! other. What comes out cannot be wrong any more, so nothing behind it checks again.
 
+mod route;
 mod source;
 mod store;
 mod upstream;
@@ -36,6 +37,7 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
         .collect();
     check_public_url(file, problems);
     let sources = source::build_all(file, &limits, secrets, problems);
+    let routes = route::build_all(file, &upstreams, &sources, problems);
     require_something(file, problems);
     unused_upstreams(file, problems);
     stale_signatures(file, &sources, problems);
@@ -63,6 +65,7 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
         redis,
         upstreams,
         sources,
+        routes,
     };
     (!problems.has_errors()).then_some(config)
 }
@@ -236,11 +239,18 @@ fn health_path(file: &File, sources: &[Source], problems: &mut Diagnostics) -> O
 }
 
 fn require_something(file: &File, problems: &mut Diagnostics) {
-    if file.sources.is_empty() {
+    if file.sources.is_empty() && file.routes.is_empty() {
         problems.error(
             None,
             "no source is configured",
             "nothing would be received",
+            Some("add a table [sources.NAME] with `path`, `provider`, `secret` and `upstreams`".to_owned()),
+        );
+    } else if file.sources.is_empty() {
+        problems.warning(
+            None,
+            "no source is configured",
+            "requests only pass through: nothing is verified or stored",
             Some("add a table [sources.NAME] with `path`, `provider`, `secret` and `upstreams`".to_owned()),
         );
     }
@@ -259,14 +269,16 @@ fn unused_upstreams(file: &File, problems: &mut Diagnostics) {
         .sources
         .iter()
         .flat_map(|(_, source)| source.upstreams.iter().flat_map(|list| &list.value))
+        .chain(file.routes.iter().filter_map(|(_, route)| route.upstream.as_ref()))
         .map(|name| name.value.as_str())
         .collect();
+    let empty = file.sources.is_empty() && file.routes.is_empty();
     for (name, _) in &file.upstreams {
-        if !used.contains(name.value.as_str()) && !file.sources.is_empty() {
+        if !used.contains(name.value.as_str()) && !empty {
             problems.warning(
                 name.span.clone(),
                 format!("upstream `{}` is not used", name.value),
-                "no source names it; only a replay can reach it",
+                "neither a source nor a route names it; only a replay can reach it",
                 None,
             );
         }

@@ -73,6 +73,11 @@ pub(super) const GIVE_UP_AFTER: Setting<Duration> = setting(secs(7 * 86_400), ms
 pub(super) const GIVE_UP_REFUSED: Setting<Duration> = setting(DAY, ms(1), TEN_YEARS);
 pub(super) const SIGNATURE: SignaturePolicy = SignaturePolicy::Auto;
 
+/// Streams of events and WebSockets may be silent for long; what is silent for longer has nobody at its other end.
+pub(super) const ROUTE_IDLE_TIMEOUT: Setting<Duration> = setting(HOUR, ms(10), DAY);
+/// Off by default: a route's body is never held in memory.
+pub(super) const ROUTE_MAX_BODY: Setting<u64> = setting(1 << 60, 1, 1 << 60);
+
 pub(super) const MAX_BODY: Setting<u64> = BODY;
 /// An acknowledgement is read by a machine that looks at its status.
 pub(super) const ACK_BODY_MAX: usize = 4096;

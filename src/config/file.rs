@@ -3,6 +3,7 @@
 //! A missing key and one that is wrong (and reported) both end as `None`, so that the next layer never reports a
 //! mistake twice; required keys are therefore checked here.
 
+mod route;
 mod values;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(super) use self::route::Route;
 use self::values::{
     TOKEN_KEYS, address, dedupe_rule, methods, networks, params, secret, secrets, signature_policy, text_or_secret,
     tolerance,
@@ -50,6 +52,8 @@ pub(super) struct File {
     pub upstreams: Vec<(At<String>, Upstream)>,
     /// `[sources.NAME]`, in the order of the file.
     pub sources: Vec<(At<String>, Source)>,
+    /// `[routes.NAME]`, in the order of the file.
+    pub routes: Vec<(At<String>, Route)>,
     /// `[providers.NAME]`; `None` where the record has mistakes, so that its name is still known.
     pub providers: Vec<(At<String>, Option<Arc<Record>>)>,
 }
@@ -277,12 +281,13 @@ impl File {
             dedupe: one(&mut root, "dedupe", problems, Dedupe::read),
             upstreams: many(&mut root, "upstreams", problems, |_, s, p| Upstream::read(s, p)),
             sources: many(&mut root, "sources", problems, |_, s, p| Source::read(s, p)),
+            routes: many(&mut root, "routes", problems, |_, s, p| Route::read(s, p)),
             providers: many(&mut root, "providers", problems, |name, section, problems| {
                 warn_about_underscores(&section, problems);
                 Record::read(name, section, problems).map(Arc::new)
             }),
         };
-        root.not_in_this_version(&["tls", "routes", "alerts"]);
+        root.not_in_this_version(&["tls", "alerts"]);
         root.finish(problems);
         file
     }

@@ -73,6 +73,7 @@ const SHOWN: &[&str] = &[
     "tolerance",
     "trusted_proxies",
     "unadmitted",
+    "upstream",
     "upstreams",
     "url",
     "window",

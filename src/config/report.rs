@@ -14,6 +14,7 @@ use crate::id::UpstreamName;
 use crate::ingest::source::Source;
 use crate::net::connections::Protocol;
 use crate::reader::{show_duration, show_size};
+use crate::routes::settings::RouteSettings;
 use crate::store::settings::Place;
 
 /// The problems of one configuration, with a copy of its text in which every possible secret is masked.
@@ -153,6 +154,9 @@ pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
     for source in &config.sources {
         line(format_args!("source    {}", describe(source)));
     }
+    for route in &config.routes {
+        line(format_args!("route     {}", describe_route(route)));
+    }
     if config.sources.iter().any(|source| source.rate.is_some()) {
         line(format_args!("note      a source's rate holds per process"));
     }
@@ -197,6 +201,21 @@ fn describe_redis(redis: &RedisSettings, place: &Place) -> String {
             namespace.map(|name| format!("{name} with ")).unwrap_or_default(),
         ),
     }
+}
+
+fn describe_route(route: &RouteSettings) -> String {
+    let limit = match route.max_body {
+        Some(bytes) => format!("bodies up to {}", show_size(bytes)),
+        None => "bodies of any size".to_owned(),
+    };
+    format!(
+        "{}: {} to {}; an answer within {}, silent for {} at most; {limit}",
+        route.name,
+        route.pattern,
+        route.upstream.name,
+        show_duration(route.timeout),
+        show_duration(route.idle_timeout),
+    )
 }
 
 fn describe(source: &Source) -> String {

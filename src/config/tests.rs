@@ -9,6 +9,7 @@ use super::*;
 use crate::diagnostic::Severity;
 use crate::forward::settings::{Retry, SignaturePolicy};
 use crate::key::{IdMissing, Part};
+use crate::net::connections::Protocol;
 use crate::reader::Rate;
 use crate::time::Timestamp;
 
@@ -147,6 +148,17 @@ timeout = "4s"
 retry = { first = "1s", max = "1m", give_up_after = "1d", give_up_refused = "1h", max_attempts = 8 }
 signature = "original"
 preserve_host = true
+protocol = "h2c"
+[routes.api]
+path = "/api/{*rest}"
+upstream = "app"
+timeout = "7s"
+idle_timeout = "8s"
+max_body = "1MiB"
+[routes.rest]
+path = "/{*rest}"
+upstream = "app"
+max_body = "off"
 [sources.a]
 path = "/a/"
 provider = "hmac"
@@ -176,6 +188,26 @@ forward_path = "/in?x=1"
     let upstream = &config.upstreams[0];
     assert_eq!(upstream.retry.max_attempts, Some(8));
     assert_eq!((upstream.burst, upstream.preserve_host), (Some(5), true));
+    assert_eq!(upstream.protocol, Protocol::H2c);
+    let [api, rest] = config.routes.as_slice() else {
+        panic!("{:?}", config.routes);
+    };
+    assert_eq!(
+        (api.name.as_str(), api.pattern.to_string().as_str()),
+        ("api", "/api/{*rest}")
+    );
+    assert_eq!(api.upstream.protocol, Protocol::H2c);
+    assert_eq!(
+        (api.timeout, api.idle_timeout),
+        (Duration::from_secs(7), Duration::from_secs(8))
+    );
+    assert_eq!(api.max_body, Some(1 << 20));
+    // The upstream's timeout, an hour of silence, any size.
+    assert_eq!(
+        (rest.timeout, rest.idle_timeout),
+        (Duration::from_secs(4), Duration::from_secs(3600))
+    );
+    assert_eq!(rest.max_body, None);
     assert_eq!(upstream.signature, SignaturePolicy::Original);
     let source = &config.sources[0];
     assert_eq!(source.path, "/a");
@@ -542,4 +574,20 @@ proptest! {
 fn deeply_nested_values_are_refused() {
     let text = format!("a = {}1{}", "[".repeat(10_000), "]".repeat(10_000));
     refused(&text, &["not valid TOML"]);
+}
+
+#[test]
+fn routes_alone_are_a_configuration_and_what_a_source_shadows_is_told() {
+    let base =
+        "[upstreams.app]\nurl = \"http://127.0.0.1:3000\"\n[routes.rest]\npath = \"/{*rest}\"\nupstream = \"app\"\n";
+    let (config, report) = load_text("x", base, &environment());
+    assert_eq!(config.unwrap().routes.len(), 1);
+    assert!(report.render(false).contains("no source is configured"));
+    for (path, warned) in [("/a", true), ("/A/b/{*rest}", true), ("/b", false), ("/{*rest}", false)] {
+        let text = with_source(&format!("[routes.x]\npath = \"{path}\"\nupstream = \"app\""));
+        let (config, report) = load_text("x", &text, &environment());
+        assert!(config.is_some(), "{}", report.render(false));
+        let told = report.render(false).contains("lies at or below a path of source `a`");
+        assert_eq!(told, warned, "{path}");
+    }
 }

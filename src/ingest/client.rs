@@ -55,7 +55,8 @@ pub fn identify(peer: IpAddr, headers: &mut HeaderMap, trusted: &[IpNet]) -> IpA
     client
 }
 
-fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
+/// Whether this peer is one of the trusted proxies.
+pub fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
     trusted.iter().any(|net| net.contains(&address))
 }
 

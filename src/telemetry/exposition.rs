@@ -1,5 +1,7 @@
 //! Prints [`Metrics`] in the Prometheus text format (version 0.0.4), which every scraper reads.
 
+mod routes;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use prometheus_client::registry::Registry;
 
 use super::metrics::{
     BUCKETS_MICROS, Failure, Histogram, LookResult, Metrics, RedisMetrics, RedisOperation, RequestOutcome,
-    ServerMetrics, SourceMetrics, StoreMetrics, TellDropped, UpstreamMetrics,
+    RouteMetrics, ServerMetrics, SourceMetrics, StoreMetrics, TellDropped, UpstreamMetrics,
 };
 use crate::store::model::DispatchState;
 use crate::time::Timestamp;
@@ -42,6 +44,11 @@ impl Collector for Metrics {
             upstreams.iter().map(|(n, m)| (n.as_str(), m.as_ref())).collect();
         print_sources(&mut out, &sources)?;
         print_upstreams(&mut out, &upstreams)?;
+        let routes = self.routes();
+        let routes: Vec<(&str, &RouteMetrics)> = routes.iter().map(|(n, m)| (n.as_str(), m.as_ref())).collect();
+        if !routes.is_empty() {
+            routes::print(&mut out, &routes)?;
+        }
         print_store(&mut out, self.store())?;
         if let Some(redis) = self.redis_if_any() {
             print_redis(&mut out, redis)?;
@@ -330,8 +337,13 @@ fn print_server(out: &mut Printer<'_, '_>, server: &ServerMetrics) -> fmt::Resul
     )?;
     out.counters(
         "not_found",
-        "Requests for a path that no source has",
+        "Requests for a path that neither a source nor a route has",
         [([], server.not_found.get())],
+    )?;
+    out.counters(
+        "shadowed",
+        "Requests refused because their path could be taken for a source's",
+        [([], server.shadowed.get())],
     )?;
     let limits = server.limits.get().map_or(&[][..], Vec::as_slice);
     out.gauges(

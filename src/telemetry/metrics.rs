@@ -32,6 +32,7 @@
 //! `dispatches_made_total = Σ dispatches{state} + dispatches_pruned_total`, for each upstream.
 
 mod redis;
+mod routes;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -39,8 +40,9 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 pub use self::redis::{LookResult, RedisMetrics, RedisOperation, TellDropped};
+pub use self::routes::{OpenTunnel, RouteMetrics, RouteOutcome, Running};
 
-use crate::id::{SourceName, UpstreamName};
+use crate::id::{RouteName, SourceName, UpstreamName};
 pub use crate::measure::{BUCKETS_MICROS, Counter, Gauge, Histogram};
 use crate::store::model::{Admission, DispatchState, Outcome};
 use crate::time::Timestamp;
@@ -54,6 +56,7 @@ pub struct Metrics(Arc<Inner>);
 struct Inner {
     sources: RwLock<BTreeMap<SourceName, Arc<SourceMetrics>>>,
     upstreams: RwLock<BTreeMap<UpstreamName, Arc<UpstreamMetrics>>>,
+    routes: RwLock<BTreeMap<RouteName, Arc<RouteMetrics>>>,
     server: ServerMetrics,
     store: StoreMetrics,
     redis: OnceLock<Arc<RedisMetrics>>,
@@ -73,6 +76,11 @@ impl Metrics {
     /// The metrics of this upstream, made at the first call. Resolve it once and keep it: this takes a lock.
     pub fn upstream(&self, name: &UpstreamName) -> Arc<UpstreamMetrics> {
         get_or_make(&self.0.upstreams, name)
+    }
+
+    /// The metrics of this route, made at the first call. Resolve it once and keep it: this takes a lock.
+    pub fn route(&self, name: &RouteName) -> Arc<RouteMetrics> {
+        get_or_make(&self.0.routes, name)
     }
 
     /// What belongs to no source: connections, heads, memory.
@@ -103,6 +111,11 @@ impl Metrics {
     /// All upstreams seen so far, by name.
     pub fn upstreams(&self) -> Vec<(UpstreamName, Arc<UpstreamMetrics>)> {
         all(&self.0.upstreams)
+    }
+
+    /// All routes seen so far, by name.
+    pub fn routes(&self) -> Vec<(RouteName, Arc<RouteMetrics>)> {
+        all(&self.0.routes)
     }
 }
 
@@ -496,8 +509,10 @@ pub struct ServerMetrics {
     pub idle_closed: Counter,
     /// Connections closed because the client did not take its answers for `limits.body_timeout`.
     pub stalled_closed: Counter,
-    /// Requests for a path that no source has (404).
+    /// Requests for a path that neither a source nor a route has (404).
     pub not_found: Counter,
+    /// Requests whose path could be taken for a source's, and that a route would have served otherwise (404).
+    pub shadowed: Counter,
     /// Body bytes held for inbound requests; bound by `limits.in_flight`.
     pub in_flight_bytes: Gauge,
     /// Keys held by the in-process memory of recent keys.

@@ -58,7 +58,8 @@ impl Wire {
             .map(|line| line.strip_suffix(b"\r").unwrap_or(line));
         let first_line = String::from_utf8_lossy(text.next().unwrap_or_default()).into_owned();
         let lines: Lines = text.filter(|line| !line.is_empty()).map(header_line).collect();
-        let body = if bodiless || first_line.contains(" 204 ") {
+        let never = ["HTTP/1.1 1", "HTTP/1.1 204", "HTTP/1.1 304"];
+        let body = if bodiless || never.iter().any(|start| first_line.starts_with(start)) {
             Vec::new()
         } else {
             self.read_body(&first_line, &lines)?

@@ -27,7 +27,41 @@ fn each_mistake_is_told_with_its_place_and_a_way_out() {
             &["expected a string, found an integer"],
         ),
         (with_source("[tls]"), &["`tls` is not in this version"]),
-        (with_source("[routes.rest]"), &["`routes` is not in this version"]),
+        (
+            with_source("[routes.rest]"),
+            &["`routes.rest` has no `path`", "`routes.rest` has no `upstream`"],
+        ),
+        (
+            with_source("[routes.rest]\npath = \"/x/{id}\"\nupstream = \"ap\""),
+            &[
+                "bad value for `routes.rest.path`",
+                "one `{*rest}`",
+                "unknown upstream for route `rest`",
+                "did you mean `app`?",
+            ],
+        ),
+        (
+            with_source(
+                "[routes.a]\npath = \"/x/{*rest}\"\nupstream = \"app\"\n[routes.b]\npath = \"/x/{*all}\"\nupstream = \"app\"",
+            ),
+            &["`routes.b.path` is taken", "route `a` has the same pattern"],
+        ),
+        (
+            with_source("[routes.a]\npath = \"/x\"\nupstream = \"app\"\nidempotency = {}\ntimeot = \"1s\""),
+            &[
+                "`routes.a.idempotency` is not in this version",
+                "did you mean `timeout`?",
+            ],
+        ),
+        (
+            with_source("[routes.a]\npath = \"/x\"\nupstream = \"app\"\nmax_body = \"0B\"\nidle_timeout = \"2d\""),
+            &[
+                "routes.a.max_body",
+                "\"off\"",
+                "routes.a.idle_timeout",
+                "must be from 10ms to",
+            ],
+        ),
         (with_source("[alerts]"), &["`alerts` is not in this version"]),
         (
             with_source("[server]\nshutdown_grace = \"2h\""),

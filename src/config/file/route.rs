@@ -1,0 +1,42 @@
+//! `[routes.NAME]` as it is written.
+
+use std::time::Duration;
+
+use super::require;
+use crate::diagnostic::Diagnostics;
+use crate::reader::{At, Section, parse_size};
+
+/// `[routes.NAME]`.
+#[derive(Debug, Default)]
+pub(in crate::config) struct Route {
+    /// Which paths it serves.
+    pub path: Option<At<String>>,
+    /// Where requests go.
+    pub upstream: Option<At<String>>,
+    /// Until the head of the answer.
+    pub timeout: Option<At<Duration>>,
+    /// For an answer's body and for tunnels.
+    pub idle_timeout: Option<At<Duration>>,
+    /// Bytes of a request's body; `None` inside is `"off"`.
+    pub max_body: Option<At<Option<u64>>>,
+}
+
+impl Route {
+    pub(super) fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
+        require(&section, "path", "\"/{*rest}\"", problems);
+        require(&section, "upstream", "\"app\"", problems);
+        let route = Self {
+            path: section.string("path", problems),
+            upstream: section.string("upstream", problems),
+            timeout: section.duration("timeout", problems),
+            idle_timeout: section.duration("idle_timeout", problems),
+            max_body: section.parsed("max_body", problems, |text| match text {
+                "off" => Ok(None),
+                _ => parse_size(text).map(Some),
+            }),
+        };
+        section.not_in_this_version(&["idempotency"]);
+        section.finish(problems);
+        route
+    }
+}
