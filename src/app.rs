@@ -24,6 +24,7 @@ use crate::admin::Admin;
 use crate::config::Config;
 use crate::dedupe::teller::TELLS;
 use crate::forward::Forwarder;
+use crate::forward::answer::QUESTIONS_MAX;
 use crate::forward::settings::{SourceSettings, UpstreamSettings};
 use crate::ingest::source::Source;
 use crate::ingest::{Ingest, IngestSettings};
@@ -122,6 +123,7 @@ impl App {
             },
             store.clone(),
             beside.front(),
+            forwarder.clone(),
             metrics.clone(),
             clock.clone(),
             ingest_tasks.clone(),
@@ -221,6 +223,7 @@ fn bounds(config: &Config) -> Vec<(&'static str, u64)> {
         ("limits.unadmitted", count(limits.unadmitted)),
         ("store.max_bytes", store.max_bytes),
         ("recent_keys", count(RECENT_KEYS)),
+        ("answers_waiting", count(QUESTIONS_MAX)),
     ];
     if config.redis.is_some() {
         bounds.push(("tells", count(TELLS)));
@@ -243,6 +246,7 @@ fn for_forwarding(source: &Source) -> SourceSettings {
     SourceSettings {
         forward_path: source.forward_path.clone(),
         verifier: Arc::clone(&source.verifier),
+        synchronous: source.synchronous,
     }
 }
 

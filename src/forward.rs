@@ -7,6 +7,9 @@
 //! [`outcome::next`] what becomes of the dispatch, and settles. Everything that decides (lane, breaker, back-off,
 //! give-up, signature policy) is pure; everything that acts (driver, connections, attempt) decides nothing.
 //!
+//! A sender may wait for its event's answer ([`answer`]): whoever has it asks the store for the dispatch, waits for a slot
+//! of the lane ahead of its queue, and the attempt is one like any other, but that its whole answer is kept and told.
+//!
 //! # Promises
 //!
 //! - **P4** The message is the stored one, but for what section 4 of the design names.
@@ -16,6 +19,7 @@
 //! - **P9** The attempt's number is durable before the lane has the dispatch, and nothing is sent twice under one
 //!   number. An attempt without an answer is `unknown` and is tried again.
 
+pub mod answer;
 pub mod attempt;
 pub mod backoff;
 pub mod breaker;
@@ -56,6 +60,7 @@ pub struct Forwarder {
     lanes: Arc<BTreeMap<UpstreamName, Arc<Driver>>>,
     stop: CancellationToken,
     cut: CancellationToken,
+    common: Arc<Common>,
 }
 
 /// One upstream for people.
@@ -100,6 +105,7 @@ impl Forwarder {
             metrics,
             clock,
             tracker,
+            answers: Arc::default(),
             stop: CancellationToken::new(),
             cut: CancellationToken::new(),
         });
@@ -119,6 +125,7 @@ impl Forwarder {
             lanes: Arc::new(lanes),
             stop: common.stop.clone(),
             cut: common.cut.clone(),
+            common,
         }
     }
 

@@ -8,6 +8,9 @@
 //! byte is read. A request that is not verified touches neither store nor memory. From verification on the work goes on
 //! by itself, so a client that hangs up cancels nothing that was complete.
 //!
+//! A source with `reply = "upstream"` goes another way from the append on: its sender is answered what the upstream says
+//! ([`crate::forward::answer`]), or 503.
+//!
 //! **Promises.** P1: a 2xx is made from a [`Receipt`](crate::store::model::Receipt) or a [`ChallengeAnswer`] (see
 //! [`respond`]). P3: only a
 //! [`VerifiedRequest`](crate::verify::VerifiedRequest) reaches the key, the memory and the store. P6: connections, heads,
@@ -29,7 +32,10 @@ use tracing::info;
 
 use crate::dedupe::front::{Behind, Front};
 use crate::dedupe::memory::Found;
-use crate::dedupe::protocol::About;
+use crate::dedupe::protocol::{About, Stage};
+use crate::forward::Forwarder;
+use crate::forward::answer::{Answered, Question, Unanswered};
+use crate::forward::settings::Synchronous;
 use crate::ingest::body::{Budget, Unread};
 use crate::ingest::refusal_log::RefusalLog;
 use crate::ingest::respond::{Accepted, Refusal};
@@ -40,6 +46,7 @@ use crate::pace::Pace;
 use crate::request::{self, RawRequest, RequestHead};
 use crate::store::Store;
 use crate::store::model::NewEvent;
+use crate::store::reply::Want;
 use crate::telemetry::metrics::{Metrics, SourceMetrics};
 use crate::time::{Clock, Monotonic};
 use crate::verify::{ChallengeAnswer, Reason, Verified};
@@ -74,6 +81,7 @@ pub struct Ingest {
     budget: Budget,
     store: Store,
     front: Front,
+    forwarder: Forwarder,
     refusals: RefusalLog,
     clock: Clock,
     tracker: TaskTracker,
@@ -104,6 +112,7 @@ impl Ingest {
         settings: IngestSettings,
         store: Store,
         front: Front,
+        forwarder: Forwarder,
         metrics: Metrics,
         clock: Clock,
         tracker: TaskTracker,
@@ -134,6 +143,7 @@ impl Ingest {
             trusted_proxies: settings.trusted_proxies,
             store,
             front,
+            forwarder,
             refusals: RefusalLog::new(),
             clock,
             tracker,
@@ -192,7 +202,9 @@ impl Ingest {
             received_at,
             body_mark,
         };
-        if let Some(Found { receipt, conflict }) = self.front.recent(&source.name, &dedupe_key, &about) {
+        // Whoever waits for the upstream's answer needs more than to hear that it is a duplicate.
+        let looks = Stage::first(source.synchronous.is_some()) == Stage::Look;
+        if looks && let Some(Found { receipt, conflict }) = self.front.recent(&source.name, &dedupe_key, &about) {
             return Ok(Answer::Stored(Stored::Known { receipt, conflict }));
         }
         let new = NewEvent {
@@ -207,6 +219,11 @@ impl Ingest {
             body_mark,
             request: event,
         };
+        if let Some(synchronous) = source.synchronous {
+            served.take_rate(self.clock.monotonic())?;
+            let storing = self.append_and_ask(served, synchronous, new);
+            return Ok(Answer::Stored(tally.store(storing, served.patience).await?));
+        }
         let stored = match self.front.behind() {
             None => {
                 served.take_rate(self.clock.monotonic())?;
@@ -227,6 +244,44 @@ impl Ingest {
             }
         };
         Ok(Answer::Stored(stored))
+    }
+
+    /// Makes the event durable and has its sender's question answered; both go on when the client hangs up. The sender's
+    /// time runs from now.
+    fn append_and_ask(
+        &self,
+        served: &Arc<Served>,
+        synchronous: Synchronous,
+        new: NewEvent,
+    ) -> impl Future<Output = Result<Stored, Refusal>> + Send + use<> {
+        let received_at = new.request.request().head.received_at;
+        let until = self.clock.monotonic().after(served.patience);
+        let (source, key) = (new.source.clone(), new.key);
+        // The configuration gives such a source exactly one.
+        let upstream = new.upstreams.first().cloned();
+        let appended = self.store.append(new);
+        let (forwarder, tracker) = (self.forwarder.clone(), self.tracker.clone());
+        let metrics = Arc::clone(&served.metrics);
+        async move {
+            let receipt = appended.await?;
+            let Some(upstream) = upstream else {
+                return Ok(Stored::Appended(receipt));
+            };
+            let question = Question {
+                want: Want {
+                    event: receipt.event(),
+                    source,
+                    key,
+                    received_at,
+                    upstream,
+                    take: true,
+                },
+                until,
+                due: received_at.after(synchronous.patience),
+            };
+            let answered = forwarder.answer(question, metrics, &tracker);
+            Ok(Stored::Waiting { receipt, answered })
+        }
     }
 
     /// The source with this path, give or take one trailing slash.
@@ -257,6 +312,11 @@ impl Ingest {
         match ended {
             Ok(Answer::Stored(Stored::Appended(receipt) | Stored::Known { receipt, .. })) => {
                 respond::accepted(&Accepted::new(receipt, &served.source))
+            }
+            Ok(Answer::Stored(Stored::Waiting { receipt, answered })) => {
+                // The task that answers has ended without: the process is at its end.
+                let answered = answered.await.unwrap_or(Answered::Not(Unanswered::Closing));
+                respond::waited(answered, receipt, &served.source)
             }
             Ok(Answer::Challenge(answer)) => respond::challenge(answer),
             Ok(Answer::Probe(response)) => response,
@@ -324,7 +384,7 @@ impl Served {
                 self.metrics.duplicate(*conflict, took);
             }
             // Whether it is new is counted when the store says so.
-            Ok(Answer::Stored(Stored::Appended(_))) => self.metrics.accepted(took),
+            Ok(Answer::Stored(Stored::Appended(_) | Stored::Waiting { .. })) => self.metrics.accepted(took),
             Ok(Answer::Challenge(_) | Answer::Probe(_)) => self.metrics.challenge(),
             Err(Refusal::Method) => self.metrics.method_not_allowed(),
             Err(refusal) => match refusal.failure() {

@@ -33,8 +33,11 @@ const ROOMS: [(&str, &[&str]); 12] = [
     ("telemetry", &["store", "verify"]),
     ("dedupe", &["key", "store", "telemetry"]),
     ("net", &["telemetry"]),
-    ("forward", &["net", "store", "telemetry", "verify"]),
-    ("ingest", &["dedupe", "key", "net", "store", "telemetry", "verify"]),
+    ("forward", &["key", "net", "store", "telemetry", "verify"]),
+    (
+        "ingest",
+        &["dedupe", "forward", "key", "net", "store", "telemetry", "verify"],
+    ),
     ("routes", &["dedupe", "ingest", "net", "store", "telemetry"]),
     ("public", &["ingest", "net", "routes", "telemetry"]),
     ("admin", &["forward", "ingest", "store", "telemetry"]),

@@ -42,6 +42,10 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
     unused_upstreams(file, problems);
     stale_signatures(file, &sources, problems);
     store::raise_window(file, &sources, &mut store, problems);
+    store.synchronous = sources
+        .iter()
+        .filter_map(|source| Some((source.name.clone(), source.synchronous?.patience)))
+        .collect();
     let redis = store::redis(file, &store, secrets, problems);
     let config = Config {
         listen,

@@ -104,3 +104,6 @@ impl Quantity for u64 {
         show_size(self)
     }
 }
+
+/// How long a sender of unknown patience waits for an answer.
+pub(super) const SENDER_PATIENCE: Duration = Duration::from_secs(10);

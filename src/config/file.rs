@@ -20,7 +20,7 @@ use self::values::{
 };
 use crate::dedupe::protocol::OnDown;
 use crate::diagnostic::Diagnostics;
-use crate::forward::settings::SignaturePolicy;
+use crate::forward::settings::{Late, SignaturePolicy};
 use crate::key::{IdMissing, Part};
 use crate::net::connections::Protocol;
 use crate::reader::{At, Document, Rate, Section};
@@ -237,6 +237,26 @@ pub(super) struct Source {
     pub accept_unsigned: Option<At<bool>>,
     /// Second inputs of the scheme, by name.
     pub params: BTreeMap<String, At<SecretEntry>>,
+    /// Who answers the sender, if not the source itself.
+    pub reply: Option<At<Reply>>,
+    /// What becomes of a dispatch that was not answered in the sender's time.
+    pub late: Option<At<Late>>,
+    /// How replicas with a store each are sent requests.
+    pub replicas: Option<At<Replicas>>,
+}
+
+/// Who answers a sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// The upstream.
+    Upstream,
+}
+
+/// How what is in front of several replicas sends them requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replicas {
+    /// A sender's try again to the one that had the first.
+    Sticky,
 }
 
 /// One secret reference with what is said about it.
@@ -460,8 +480,21 @@ impl Source {
             public_url: section.string("public_url", problems),
             accept_unsigned: section.boolean("accept_unsigned", problems),
             params: params(&mut section, problems),
+            reply: section.parsed("reply", problems, |text| match text {
+                "upstream" => Ok(Reply::Upstream),
+                _ => Err("expected \"upstream\"; without the key a source acknowledges by itself".to_owned()),
+            }),
+            late: section.parsed("late", problems, |text| match text {
+                "dead" => Ok(Late::Dead),
+                "queue" => Ok(Late::Queue),
+                _ => Err("expected \"dead\" or \"queue\"".to_owned()),
+            }),
+            replicas: section.parsed("replicas", problems, |text| match text {
+                "sticky" => Ok(Replicas::Sticky),
+                _ => Err("expected \"sticky\"".to_owned()),
+            }),
         };
-        section.not_in_this_version(&["reply", "late", "learn", "replicas"]);
+        section.not_in_this_version(&["learn"]);
         section.finish(problems);
         source
     }

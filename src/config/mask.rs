@@ -60,6 +60,7 @@ const SHOWN: &[&str] = &[
     "provider",
     "public_url",
     "rate",
+    "replicas",
     "reply",
     "retention",
     "retry",

@@ -14,6 +14,8 @@
 //! separate store  Look ── Append ── Claim ── Admit ── Tell ── Done
 //! ```
 //!
+//! A request whose sender waits for the upstream's answer begins at `Append` ([`Stage::first`]).
+//!
 //! **Promises.** P1: [`Stage::Known`] comes only from a value that was written after its event was durable. P2: the
 //! store's unique key decides ([`decide`]); over separate stores the claim decides first, and only a claim that was not
 //! heard in time under `on_down = "store"` lets two stores decide by themselves.
@@ -159,6 +161,14 @@ pub enum Stage {
     Tell(Tell),
     /// End.
     Done,
+}
+
+impl Stage {
+    /// Where a request begins. A sender that waits for the upstream's answer (`reply = "upstream"`) needs more than to hear
+    /// that its request is a duplicate, so its request goes to the store, as one does whose look was not answered.
+    pub const fn first(sender_waits: bool) -> Self {
+        if sender_waits { Self::Append } else { Self::Look }
+    }
 }
 
 /// What Redis is told, best effort and repeated. Each may be repeated or come late without harm.
@@ -392,6 +402,13 @@ mod tests {
             event: event(n),
             body_mark: [1; 8],
         }
+    }
+
+    #[test]
+    fn a_request_whose_sender_waits_goes_where_one_goes_whose_look_was_not_answered() {
+        let unheard =
+            protocol(Arrangement::Shared).step(&about(KeyKind::Rule), Stage::first(false), Input::Heard(Reply::Silent));
+        assert_eq!((Stage::first(false), Stage::first(true)), (Stage::Look, unheard));
     }
 
     #[test]

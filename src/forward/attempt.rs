@@ -8,15 +8,17 @@ use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::RETRY_AFTER;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::header::{self, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 use tokio::time::Sleep;
 
 use crate::forward::message::Body;
+use crate::headers;
 use crate::net::connections::{Connection, Connections, NoAnswer, describe_broken};
 use crate::store::model::Outcome;
+use crate::store::reply::{REPLY_MAX, Reply};
 
 /// Bytes of an answer's body that are kept for people.
 pub const EXCERPT_MAX: usize = 2 << 10;
@@ -24,6 +26,8 @@ pub const EXCERPT_MAX: usize = 2 << 10;
 const DRAIN_MAX: usize = 64 << 10;
 /// Idle connections that may turn out to have ended, one after the other, before a new one is opened.
 const IDLE_TRIES: usize = 2;
+/// Bytes of names and values of headers that are relayed.
+const REPLY_HEAD_MAX: usize = 32 << 10;
 
 /// What the upstream did.
 #[derive(Debug)]
@@ -34,10 +38,26 @@ pub struct Answer {
     pub retry_after: Option<HeaderValue>,
     /// The first [`EXCERPT_MAX`] bytes of the answer's body.
     pub excerpt: Bytes,
+    /// The whole answer, if it is [wanted](Want::Reply) and may be relayed: 2xx, 3xx or 4xx.
+    pub reply: Option<Reply>,
+}
+
+/// What is wanted of an answer's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// Its beginning, for people.
+    Excerpt,
+    /// All of it, for a sender that waits. An answer that does not arrive whole is none, and a 3xx is one like a 2xx.
+    Reply,
 }
 
 /// Sends `request`, once, and reads the answer; all of it within `timeout`.
-pub async fn exchange(connections: &Connections<Body>, request: Request<Body>, timeout: Duration) -> Answer {
+pub async fn exchange(
+    connections: &Connections<Body>,
+    request: Request<Body>,
+    timeout: Duration,
+    want: Want,
+) -> Answer {
     let mut deadline = pin!(tokio::time::sleep(timeout));
     let mut request = request;
     let mut tries = 0;
@@ -56,7 +76,7 @@ pub async fn exchange(connections: &Connections<Body>, request: Request<Body>, t
             },
         };
         match before(deadline.as_mut(), connection.send(request)).await {
-            Some(Ok(response)) => return read(connections, connection, response, deadline).await,
+            Some(Ok(response)) => return read(connections, connection, response, deadline, want).await,
             Some(Err(NoAnswer::NeverSent(back))) if !connection.is_fresh() => {
                 // The upstream had closed an idle connection; nothing was sent, so this is still the same attempt.
                 request = *back;
@@ -76,10 +96,15 @@ async fn read(
     connection: Connection<Body>,
     response: Response<Incoming>,
     mut deadline: Pin<&mut Sleep>,
+    want: Want,
 ) -> Answer {
     let (head, mut body) = response.into_parts();
     let mut excerpt = BytesMut::new();
     let mut seen = 0;
+    let (most, mut all) = match want {
+        Want::Excerpt => (DRAIN_MAX, None),
+        Want::Reply => (REPLY_MAX, Some(BytesMut::new())),
+    };
     let whole = loop {
         if body.is_end_stream() {
             break true;
@@ -92,8 +117,11 @@ async fn read(
                     let room = EXCERPT_MAX - excerpt.len();
                     excerpt.extend_from_slice(data.get(..room).unwrap_or(data));
                     seen += data.len();
+                    if let Some(all) = &mut all {
+                        all.extend_from_slice(data);
+                    }
                 }
-                if seen > DRAIN_MAX {
+                if seen > most {
                     break false;
                 }
             }
@@ -103,16 +131,68 @@ async fn read(
     if whole && head.status != StatusCode::SWITCHING_PROTOCOLS {
         connections.give_back(connection);
     }
-    let outcome = if head.status.is_success() {
-        Outcome::Delivered { status: head.status }
-    } else {
-        Outcome::Refused { status: head.status }
+    let retry_after = head.headers.get(RETRY_AFTER).cloned();
+    let excerpt = excerpt.freeze();
+    let status = head.status;
+    let Some(all) = all else {
+        let outcome = if status.is_success() {
+            Outcome::Delivered { status }
+        } else {
+            Outcome::Refused { status }
+        };
+        return Answer {
+            outcome,
+            retry_after,
+            excerpt,
+            reply: None,
+        };
     };
-    Answer {
-        outcome,
-        retry_after: head.headers.get(RETRY_AFTER).cloned(),
-        excerpt: excerpt.freeze(),
+    let is_given = status.is_success() || status.is_redirection();
+    let is_long = seen > most;
+    if !whole && !is_long && (is_given || status.is_client_error()) {
+        return Answer {
+            excerpt,
+            ..unknown("the answer did not arrive whole".to_owned())
+        };
     }
+    let reply = (is_given || status.is_client_error()).then(|| Reply {
+        status,
+        headers: relayed(head.headers),
+        body: (!is_long).then(|| all.freeze()),
+    });
+    Answer {
+        outcome: if is_given {
+            Outcome::Delivered { status }
+        } else {
+            Outcome::Refused { status }
+        },
+        retry_after,
+        excerpt,
+        reply,
+    }
+}
+
+/// The headers of an answer that go on to the sender: all that speak of the answer and not of the connection. The length
+/// and the date are made anew. Of a head that is too long to be kept, what the body cannot do without.
+fn relayed(mut headers: HeaderMap) -> HeaderMap {
+    headers::strip_untrusted(&mut headers);
+    for name in [header::CONTENT_LENGTH, header::DATE] {
+        headers.remove(name);
+    }
+    let bytes: usize = headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len())
+        .sum();
+    if bytes <= REPLY_HEAD_MAX {
+        return headers;
+    }
+    let mut few = HeaderMap::new();
+    for name in [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::LOCATION] {
+        if let Some(value) = headers.get(&name).filter(|value| value.len() <= REPLY_HEAD_MAX / 4) {
+            few.insert(name, value.clone());
+        }
+    }
+    few
 }
 
 /// The value, unless the deadline comes first. One timer serves the whole attempt.
@@ -130,6 +210,7 @@ pub fn not_sent(cause: String) -> Answer {
         outcome: Outcome::NotSent { cause },
         retry_after: None,
         excerpt: Bytes::new(),
+        reply: None,
     }
 }
 
@@ -139,6 +220,7 @@ pub fn unknown(cause: String) -> Answer {
         outcome: Outcome::Unknown { cause },
         retry_after: None,
         excerpt: Bytes::new(),
+        reply: None,
     }
 }
 
@@ -235,7 +317,7 @@ mod tests {
 
     impl Upstream {
         async fn exchange(&self) -> Answer {
-            exchange(&self.connections, post(), TIMEOUT).await
+            exchange(&self.connections, post(), TIMEOUT, Want::Excerpt).await
         }
 
         fn opened(&self) -> usize {
@@ -313,7 +395,7 @@ mod tests {
             Clock::system(),
             TaskTracker::new(),
         ));
-        let answer = exchange(&connections, post(), TIMEOUT).await;
+        let answer = exchange(&connections, post(), TIMEOUT, Want::Excerpt).await;
         let cause = "connection refused".to_owned();
         assert_eq!(answer.outcome, Outcome::NotSent { cause });
     }
@@ -328,7 +410,7 @@ mod tests {
             Clock::system(),
             TaskTracker::new(),
         ));
-        let answer = exchange(&connections, post(), TIMEOUT).await;
+        let answer = exchange(&connections, post(), TIMEOUT, Want::Excerpt).await;
         assert!(
             matches!(&answer.outcome, Outcome::NotSent { cause } if cause.contains("could not be resolved")),
             "{answer:?}"
@@ -338,7 +420,7 @@ mod tests {
     #[tokio::test]
     async fn a_timeout_after_sending_is_unknown() {
         let upstream = upstream(&[Reply::Silence]).await;
-        let answer = exchange(&upstream.connections, post(), Duration::from_millis(50)).await;
+        let answer = exchange(&upstream.connections, post(), Duration::from_millis(50), Want::Excerpt).await;
         assert!(
             matches!(&answer.outcome, Outcome::Unknown { cause } if cause.starts_with("timeout")),
             "{answer:?}"
@@ -427,7 +509,7 @@ mod tests {
     #[tokio::test]
     async fn an_answer_that_never_ends_holds_its_slot_no_longer_than_the_timeout() {
         let upstream = upstream(&[Reply::Keep("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")]).await;
-        let answer = exchange(&upstream.connections, post(), Duration::from_millis(50)).await;
+        let answer = exchange(&upstream.connections, post(), Duration::from_millis(50), Want::Excerpt).await;
         assert_eq!(
             (answer.outcome, answer.excerpt.as_ref()),
             (delivered(200), b"half".as_slice())
@@ -463,7 +545,7 @@ mod tests {
         request
             .headers_mut()
             .insert("content-length", HeaderValue::from(16 << 20));
-        let answer = exchange(&connections, request, Duration::from_millis(50)).await;
+        let answer = exchange(&connections, request, Duration::from_millis(50), Want::Excerpt).await;
         assert!(matches!(answer.outcome, Outcome::Unknown { .. }), "{answer:?}");
         tracker.close();
         tokio::time::timeout(TIMEOUT, tracker.wait()).await.unwrap();

@@ -15,6 +15,8 @@
 //!   from there. So the give-up clocks stand still while any replica is stopped, no moment counts twice, and an error
 //!   keeps a dispatch for longer, never for less.
 
+mod urgent;
+
 use std::any::Any;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,15 +31,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, error, info, warn};
 
-use crate::forward::attempt::{self, Answer};
+use crate::forward::answer::{Answers, WaitedFor};
+use crate::forward::attempt::{self, Answer, Want};
 use crate::forward::backoff::{self, Dice};
 use crate::forward::breaker::BreakerState;
+use crate::forward::driver::urgent::Urgent;
 use crate::forward::lane::{Asked, Lane, LaneStatus, Slot, Step};
 use crate::forward::message::{Body, Envelope};
 use crate::forward::orders::{Obey, Orders};
 use crate::forward::settings::{SourceSettings, UpstreamSettings};
 use crate::forward::{outcome, signature};
-use crate::id::SourceName;
+use crate::id::{EventId, SourceName};
 use crate::net::connections::Connections;
 use crate::store::model::{Finished, LaneRecord, LaneSave, LeasedDispatch, Next, Outcome, Settled};
 use crate::store::{Feed, Store, StoreError};
@@ -64,6 +68,8 @@ pub(super) struct Common {
     pub(super) metrics: Metrics,
     pub(super) clock: Clock,
     pub(super) tracker: TaskTracker,
+    /// Senders that wait for an answer.
+    pub(super) answers: Arc<Answers>,
     /// Take no more from the feeds.
     pub(super) stop: CancellationToken,
     /// Let go of running attempts.
@@ -80,7 +86,7 @@ pub(super) struct Driver {
     common: Arc<Common>,
     /// Never held over an await.
     state: Mutex<State>,
-    /// Wakes the lane task when `state.blocked` was set.
+    /// Wakes the lane task when `state.blocked` was set, or a sender came.
     changed: Notify,
 }
 
@@ -90,6 +96,8 @@ struct State {
     /// The lane task waits for a change and not for the feed. Who brings the change wakes it; at full speed nobody
     /// needs to.
     blocked: bool,
+    /// Senders that wait for a slot.
+    urgent: Urgent,
     /// Which of people's orders it obeys.
     orders: Orders,
     /// The stopped time that the store has.
@@ -114,6 +122,7 @@ impl Driver {
             state: Mutex::new(State {
                 lane: Lane::new(&settings, record.paused, record.stopped_total, now),
                 blocked: false,
+                urgent: Urgent::default(),
                 orders: Orders::new(record),
                 saved: record.stopped_total,
                 warned: None,
@@ -133,10 +142,11 @@ impl Driver {
         loop {
             let now = self.now();
             let appetite = self.take_over_share(now);
+            self.serve_urgent(in_hand.is_some() || feed.has_ready());
             if let Some(dispatch) = in_hand.take() {
                 let slot = self.state().lane.start(now);
                 match slot {
-                    Some(slot) => self.launch(dispatch, slot),
+                    Some(slot) => self.launch(dispatch, Running::new(Arc::clone(&self), slot), None),
                     None => in_hand = Some(dispatch),
                 }
             }
@@ -163,12 +173,13 @@ impl Driver {
                 () = tokio::time::sleep(wait), if alarm.is_some() => {}
                 () = std::future::ready(()), if step == Step::Start && in_hand.is_some() => {}
                 next = feed.next(), if step == Step::Start && in_hand.is_none() => match next {
-                    Some(dispatch) => in_hand = Some(dispatch),
+                    Some(dispatch) => in_hand = self.still_wanted(dispatch),
                     None => break,
                 },
             }
         }
         drop(in_hand);
+        self.refuse_urgent();
         self.connections.close_all();
         self.save_record().await;
     }
@@ -242,15 +253,15 @@ impl Driver {
         self.state().lane.lapses_at().filter(|end| *end > now)
     }
 
-    fn launch(self: &Arc<Self>, dispatch: LeasedDispatch, slot: Slot) {
-        let running = Running::new(Arc::clone(self), slot);
-        let task = Arc::clone(self).attempt(dispatch, running);
+    /// `waited_for`: a sender wants to hear of it.
+    pub(super) fn launch(self: &Arc<Self>, dispatch: LeasedDispatch, running: Running, waited_for: Option<WaitedFor>) {
+        let task = Arc::clone(self).attempt(dispatch, running, waited_for);
         // Boxed: an attempt is some 5 KB, which the tracker and the runtime would copy four times.
         self.common.tracker.spawn(Box::pin(task));
     }
 
     /// One attempt from its first byte until the store has its outcome.
-    async fn attempt(self: Arc<Self>, dispatch: LeasedDispatch, running: Running) {
+    async fn attempt(self: Arc<Self>, dispatch: LeasedDispatch, running: Running, waited_for: Option<WaitedFor>) {
         if !self.common.store.holds(&dispatch) {
             debug!(event = %dispatch.event.id, upstream = %self.settings.name, "not attempted: the lease was lost");
             return;
@@ -263,14 +274,16 @@ impl Driver {
             () = self.common.cut.cancelled() => None,
         };
         let took = self.now().since(began);
+        let due = waited_for.as_ref().map(|waited_for| waited_for.due);
         let (answer, next, settling) = match answer {
             Some(answer) => {
-                let (next, settling) = self.judge(&dispatch, &answer, running);
+                let (next, settling) = self.judge(&dispatch, &answer, running, due);
                 (answer, next, settling)
             }
             None => {
                 // Ours, not the upstream's doing: it is repeated at the next start, and no back-off is due.
-                let due = self.common.clock.now();
+                let now = self.common.clock.now();
+                let due = due.map_or(now, |due| due.max(now));
                 (
                     attempt::unknown("cut off by our shutdown".to_owned()),
                     Next::Retry { due },
@@ -286,10 +299,14 @@ impl Driver {
             started_at,
             took,
             excerpt: answer.excerpt,
-            reply: None,
+            reply: answer.reply.clone().filter(|_reply| next == Next::Delivered),
         };
         self.settle(finished, next).await;
         drop(settling);
+        // Not before it is durable: a duplicate after a crash must hear the same.
+        if let Some(waited_for) = waited_for {
+            waited_for.tell(answer.reply);
+        }
     }
 
     async fn exchange(&self, dispatch: &LeasedDispatch, now: Timestamp) -> Answer {
@@ -299,11 +316,21 @@ impl Driver {
             signature::fresh(self.settings.signature, &source.verifier, &dispatch.event, now)
         });
         let request = self.envelope.request(dispatch, target, signature);
-        attempt::exchange(&self.connections, request, self.settings.timeout).await
+        let want = match source.and_then(|source| source.synchronous) {
+            Some(_) => Want::Reply,
+            None => Want::Excerpt,
+        };
+        attempt::exchange(&self.connections, request, self.settings.timeout, want).await
     }
 
-    /// What the answer means for the lane and for the dispatch.
-    fn judge(self: &Arc<Self>, dispatch: &LeasedDispatch, answer: &Answer, running: Running) -> (Next, Settling) {
+    /// What the answer means for the lane and for the dispatch; `due`: when it is the lane's, if a sender waits for it.
+    fn judge(
+        self: &Arc<Self>,
+        dispatch: &LeasedDispatch,
+        answer: &Answer,
+        running: Running,
+        due: Option<Timestamp>,
+    ) -> (Next, Settling) {
         let retry = &self.settings.retry;
         let now = self.common.clock.now();
         let retry_after = answer
@@ -326,7 +353,13 @@ impl Driver {
             retry_after,
             clock_trusted: self.common.store.clock_is_trusted(),
         };
-        let next = outcome::next(&answer.outcome, retry, &context, Dice(rand::random()));
+        let dice = Dice(rand::random());
+        let next = match (due, self.synchronous(dispatch)) {
+            (Some(due), Some(synchronous)) => {
+                outcome::next_while_waited_for(&answer.outcome, synchronous.late, retry, &context, due, dice)
+            }
+            _ => outcome::next(&answer.outcome, retry, &context, dice),
+        };
         (next, settling)
     }
 
@@ -336,7 +369,12 @@ impl Driver {
     async fn settle(&self, finished: Finished, next: Next) {
         let upstream = &self.settings.name;
         let id = finished.lease.event.id;
-        let death = (next == Next::Dead).then(|| Death::of(&finished));
+        let death = (next == Next::Dead).then(|| Death {
+            source: finished.lease.event.source.clone(),
+            event: id,
+            attempts: finished.lease.attempt,
+            why: finished.outcome.clone().into(),
+        });
         let settled = tokio::select! {
             biased;
             settled = self.common.store.settle(finished, next) => settled,
@@ -354,18 +392,28 @@ impl Driver {
             }
         }
         if let Some(death) = death {
-            self.metrics.dead.add(1);
-            error!(
-                source = %death.source,
-                event = %id,
-                %upstream,
-                attempts = death.attempts,
-                outcome = death.outcome.as_str(),
-                detail = %Detail(&death.outcome),
-                replay = %format_args!("hooksluice events replay {id} --to {upstream}"),
-                "dispatch is dead"
-            );
+            self.mourn(&death);
         }
+    }
+
+    /// A dispatch died: counted, and said with the command that replays it.
+    fn mourn(&self, death: &Death) {
+        let (id, upstream) = (death.event, &self.settings.name);
+        self.metrics.dead.add(1);
+        let (outcome, detail): (_, &dyn std::fmt::Display) = match &death.why {
+            Why::Outcome(outcome) => (outcome.as_str(), &Detail(outcome)),
+            Why::Late => ("late", &"its sender waited and was not answered"),
+        };
+        error!(
+            source = %death.source,
+            event = %id,
+            %upstream,
+            attempts = death.attempts,
+            outcome,
+            %detail,
+            replay = %format_args!("hooksluice events replay {id} --to {upstream}"),
+            "dispatch is dead"
+        );
     }
 
     async fn after_cut(&self) {
@@ -485,7 +533,7 @@ impl Driver {
         if let Some(used) = state.lane.share_use() {
             self.common.store.report_share_use(&self.settings.name, used);
         }
-        let wake = state.blocked && state.lane.step(now) != Step::WaitForChange;
+        let wake = !state.urgent.is_empty() || (state.blocked && state.lane.step(now) != Step::WaitForChange);
         if wake {
             state.blocked = false;
         }
@@ -522,7 +570,7 @@ fn obey(state: &mut State, order: Obey, now: Monotonic) {
 
 /// A slot in use. Dropped without an outcome (a panic), it is freed all the same.
 #[derive(Debug)]
-struct Running {
+pub(super) struct Running {
     driver: Arc<Driver>,
     slot: Option<Slot>,
 }
@@ -611,17 +659,23 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
 #[derive(Debug)]
 struct Death {
     source: SourceName,
+    event: EventId,
     attempts: u32,
-    outcome: Outcome,
+    why: Why,
 }
 
-impl Death {
-    fn of(finished: &Finished) -> Self {
-        Self {
-            source: finished.lease.event.source.clone(),
-            attempts: finished.lease.attempt,
-            outcome: finished.outcome.clone(),
-        }
+/// Why it died.
+#[derive(Debug)]
+enum Why {
+    /// Of how its last attempt ended.
+    Outcome(Outcome),
+    /// Nobody waits for its answer any more.
+    Late,
+}
+
+impl From<Outcome> for Why {
+    fn from(outcome: Outcome) -> Self {
+        Self::Outcome(outcome)
     }
 }
 

@@ -10,7 +10,7 @@ use http_body_util::Full;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::TaskTracker;
 
-use crate::forward::attempt::{Answer, exchange};
+use crate::forward::attempt::{Answer, Want, exchange};
 use crate::forward::message::Body;
 use crate::net::connections::{Connections, Protocol};
 use crate::store::model::Outcome;
@@ -88,7 +88,7 @@ impl Upstream {
         let headers = request.headers_mut();
         headers.insert("host", HeaderValue::from_static("app.test:3000"));
         headers.insert("content-length", HeaderValue::from_static("4"));
-        exchange(&self.connections, request, TIMEOUT).await
+        exchange(&self.connections, request, TIMEOUT, Want::Excerpt).await
     }
 
     fn executed(&self) -> usize {
@@ -149,7 +149,7 @@ async fn a_silent_upstream_ends_the_attempt_and_not_the_others() {
     let tracker = TaskTracker::new();
     let connections = Connections::new(&origin, Protocol::H2c, Clock::system(), tracker.clone());
     let request = Request::new(Full::new(Bytes::new()));
-    let answer = exchange(&connections, request, Duration::from_millis(50)).await;
+    let answer = exchange(&connections, request, Duration::from_millis(50), Want::Excerpt).await;
     assert!(matches!(answer.outcome, Outcome::Unknown { .. }), "{answer:?}");
     connections.close_all();
     tracker.close();

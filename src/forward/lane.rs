@@ -16,6 +16,9 @@
 //! answered so, with no other end of an attempt between; each hold lasts what the last of them asked for, at most
 //! [`HOLD_MAX`], and the next one needs as many again. A person's resume ends it.
 //!
+//! A sender may wait for an attempt ([`Lane::start_urgent`]): it goes ahead of the queue, but when [`URGENT_RUN_MAX`] of
+//! its kind have gone before one that was ready in the queue, that one is next. Everything else holds for it as for any.
+//!
 //! Where replicas share a store, a lane has a [`Share`] of its upstream: of `U` units `u`, so that it runs at most
 //! `floor(concurrency * u / U)` attempts and starts them at that part of the rate with that part of the burst
 //! ([`crate::pace`]). The units of all replicas are never more than `U`, so their attempts are never more than the
@@ -40,6 +43,9 @@ pub const HOLD_AFTER: usize = 3;
 /// How long one hold lasts, at most, whatever the upstream asked for.
 pub const HOLD_MAX: Duration = Duration::from_secs(30);
 
+/// Attempts that senders wait for and that may start one after the other while one of the queue lies ready.
+pub const URGENT_RUN_MAX: u32 = 8;
+
 /// Dispatches for each slot that may lie ready for a lane, at most, where replicas share the store.
 const READY_PER_SLOT: usize = 16;
 /// Under a rate no more lie ready there than may start within this time.
@@ -54,6 +60,15 @@ pub enum Step {
     WaitUntil(Monotonic),
     /// Nothing before an attempt ends or is settled, a person acts, or the share changes.
     WaitForChange,
+}
+
+/// Why a lane makes no attempt for some time, so that no sender need wait for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// A person stopped it.
+    Paused,
+    /// Its breaker is open; a probe may be under way.
+    BreakerOpen,
 }
 
 /// The right to one running attempt, from [`Lane::start`]. Not `Clone`: it is given back once.
@@ -107,6 +122,8 @@ pub struct Lane {
     askers: Vec<EventId>,
     running: usize,
     settling: usize,
+    /// Urgent starts since the last one of the queue, while the queue waited.
+    urgent_run: u32,
     stopped: Duration,
     /// `stopped` is complete up to here.
     counted_to: Monotonic,
@@ -129,6 +146,7 @@ impl Lane {
             askers: Vec::new(),
             running: 0,
             settling: 0,
+            urgent_run: 0,
             stopped,
             counted_to: now,
             last_ended: None,
@@ -154,8 +172,41 @@ impl Lane {
         }
     }
 
-    /// Takes a slot, if [`Lane::step`] says [`Step::Start`].
+    /// Takes a slot for a dispatch of the queue, if [`Lane::step`] says [`Step::Start`].
     pub fn start(&mut self, now: Monotonic) -> Option<Slot> {
+        let slot = self.take_slot(now)?;
+        self.urgent_run = 0;
+        Some(slot)
+    }
+
+    /// Takes a slot for an attempt that a sender waits for, if there is one, ahead of the queue; `queue_waits`: a dispatch
+    /// lies ready there.
+    pub fn start_urgent(&mut self, queue_waits: bool, now: Monotonic) -> Option<Slot> {
+        if !queue_waits {
+            self.urgent_run = 0;
+        } else if self.urgent_run >= URGENT_RUN_MAX {
+            return None;
+        }
+        let slot = self.take_slot(now)?;
+        self.urgent_run += u32::from(queue_waits);
+        Some(slot)
+    }
+
+    /// Why no attempt starts for some time, if so.
+    pub fn stopped(&self, now: Monotonic) -> Option<Stopped> {
+        if self.paused {
+            return Some(Stopped::Paused);
+        }
+        let open = self.breaker.state() == BreakerState::Open;
+        (open && self.breaker.admits(self.running, now) != Admits::Yes).then_some(Stopped::BreakerOpen)
+    }
+
+    /// Whether it has a part of the upstream's pace: without one nothing starts here until replicas have divided it anew.
+    pub fn has_share(&self, now: Monotonic) -> bool {
+        self.slots_at(now) > 0
+    }
+
+    fn take_slot(&mut self, now: Monotonic) -> Option<Slot> {
         if self.step(now) != Step::Start {
             return None;
         }
@@ -351,6 +402,7 @@ impl Lane {
         debug_assert!(self.running <= self.concurrency, "more attempts than slots");
         debug_assert!(self.slots <= self.concurrency, "a share larger than the whole");
         debug_assert!(self.askers.len() < HOLD_AFTER, "a hold that was not begun");
+        debug_assert!(self.urgent_run <= URGENT_RUN_MAX, "the queue was passed over too often");
         // Each running attempt may still come to settle.
         debug_assert!(
             self.settling < SETTLING_MAX + self.concurrency,
@@ -563,6 +615,69 @@ pub(in crate::forward) mod tests {
         lane.resume(at(101));
         assert_eq!(lane.step(at(101)), Step::Start);
         assert_eq!(lane.stopped_total(at(200)), Duration::from_secs(1));
+    }
+
+    /// Takes and frees a slot, urgently or for the queue; says whether there was one.
+    fn run_one(lane: &mut Lane, urgent: bool, queue_waits: bool) -> bool {
+        let slot = if urgent {
+            lane.start_urgent(queue_waits, at(1))
+        } else {
+            lane.start(at(1))
+        };
+        let Some(slot) = slot else { return false };
+        lane.ended(slot, Health::Answered, None, at(1));
+        lane.settled();
+        true
+    }
+
+    #[test]
+    fn senders_go_ahead_of_the_queue_but_the_queue_is_passed_over_only_so_often() {
+        let mut lane = lane(1);
+        for _round in 0..3 {
+            for _ in 0..URGENT_RUN_MAX {
+                assert!(run_one(&mut lane, true, true));
+            }
+            assert!(!run_one(&mut lane, true, true), "the queue is next");
+            assert_eq!(lane.step(at(1)), Step::Start, "and may go");
+            assert!(run_one(&mut lane, false, true));
+        }
+        for _ in 0..URGENT_RUN_MAX * 3 {
+            assert!(run_one(&mut lane, true, false), "nobody else waits");
+        }
+    }
+
+    #[test]
+    fn a_sender_s_attempt_takes_a_slot_and_keeps_the_rate_like_any() {
+        let mut lane = lane(2);
+        let _queued = lane.start(at(1)).unwrap();
+        let _urgent = lane.start_urgent(true, at(1)).unwrap();
+        assert!(lane.start_urgent(false, at(1)).is_none(), "no slot is left");
+        let rate = Some(Rate {
+            count: 1,
+            per: Duration::from_secs(1),
+        });
+        let mut lane = Lane::new(&UpstreamSettings { rate, ..settings(16) }, false, Duration::ZERO, at(0));
+        assert!(lane.start_urgent(false, at(10)).is_some());
+        assert!(lane.start_urgent(false, at(10)).is_none());
+        assert_eq!(lane.stopped(at(10)), None, "it is worth waiting for");
+        assert!(lane.start_urgent(false, at(11)).is_some());
+    }
+
+    #[test]
+    fn a_lane_says_when_no_sender_need_wait() {
+        let mut lane = lane(2);
+        assert_eq!(lane.stopped(at(1)), None);
+        lane.pause(at(1));
+        assert_eq!(lane.stopped(at(2)), Some(Stopped::Paused));
+        lane.resume(at(3));
+        fail(&mut lane, FAILURES_TO_OPEN, at(10));
+        assert_eq!(lane.stopped(at(11)), Some(Stopped::BreakerOpen));
+        assert_eq!(lane.stopped(at(15)), None, "it may be the probe");
+        let probe = lane.start_urgent(true, at(15)).unwrap();
+        assert_eq!(lane.stopped(at(16)), Some(Stopped::BreakerOpen), "one is under way");
+        lane.ended(probe, Health::Answered, None, at(17));
+        lane.settled();
+        assert_eq!(lane.stopped(at(17)), None);
     }
 
     #[test]

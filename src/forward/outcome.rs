@@ -6,7 +6,7 @@ use http::StatusCode;
 
 use crate::forward::backoff::{self, Dice};
 use crate::forward::breaker::Health;
-use crate::forward::settings::Retry;
+use crate::forward::settings::{Late, Retry};
 use crate::store::model::{Next, Outcome};
 use crate::time::Timestamp;
 
@@ -58,6 +58,52 @@ pub fn next(outcome: &Outcome, retry: &Retry, context: &Context, dice: Dice) -> 
     };
     Next::Retry {
         due: context.now.after(wait),
+    }
+}
+
+/// What becomes of a dispatch after an attempt that its sender waited for: done, or pending until the sender's patience is
+/// over (`due`), so that until then a duplicate makes the next attempt. Where it then goes to the queue, no sooner than a
+/// retry would.
+pub fn next_while_waited_for(
+    outcome: &Outcome,
+    late: Late,
+    retry: &Retry,
+    context: &Context,
+    due: Timestamp,
+    dice: Dice,
+) -> Next {
+    if matches!(outcome, Outcome::Delivered { .. }) {
+        return Next::Delivered;
+    }
+    let wait = match late {
+        Late::Dead => Duration::ZERO,
+        Late::Queue => context
+            .retry_after
+            .unwrap_or_else(|| backoff::wait(context.attempts_on_clock, retry, dice)),
+    };
+    Next::Retry {
+        due: due.max(context.now.after(wait)),
+    }
+}
+
+/// What a lane does with a dispatch that its sender waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterWaiting {
+    /// An attempt like any other.
+    Attempt,
+    /// It dies without one.
+    Die,
+    /// Not now: the clock that says that it is late cannot be believed.
+    Postpone,
+}
+
+/// The sender's patience is over. A person's replay is attempted in any case.
+pub fn after_waiting(late: Late, replay: bool, clock_trusted: bool) -> AfterWaiting {
+    match late {
+        _ if replay => AfterWaiting::Attempt,
+        Late::Queue => AfterWaiting::Attempt,
+        Late::Dead if clock_trusted => AfterWaiting::Die,
+        Late::Dead => AfterWaiting::Postpone,
     }
 }
 
@@ -114,6 +160,52 @@ fn class(outcome: &Outcome) -> Class {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_sender_waited_for_is_done_or_waits_for_a_duplicate() {
+        let now = Timestamp::from_secs(1000);
+        let context = Context {
+            now,
+            clock_started_at: now,
+            stopped: Duration::ZERO,
+            attempts_on_clock: 1,
+            retry_after: None,
+            clock_trusted: true,
+        };
+        let retry = Retry::default();
+        let next = |outcome: &Outcome, late, due, context: &Context| {
+            next_while_waited_for(outcome, late, &retry, context, due, Dice(u32::MAX))
+        };
+        let (soon, past) = (now.after(Duration::from_secs(2)), now.before(Duration::from_secs(2)));
+        assert_eq!(next(&delivered(), Late::Dead, soon, &context), Next::Delivered);
+        // Whatever was refused, also for good: a duplicate asks again.
+        for outcome in [refused(500), refused(404), refused(410), unknown(), not_sent()] {
+            assert_eq!(next(&outcome, Late::Dead, soon, &context), Next::Retry { due: soon });
+            assert_eq!(next(&outcome, Late::Dead, past, &context), Next::Retry { due: now });
+            let backed_off = now.after(retry.first);
+            assert_eq!(
+                next(&outcome, Late::Queue, soon, &context),
+                Next::Retry { due: backed_off }
+            );
+        }
+        let asked = Context {
+            retry_after: Some(HOUR),
+            ..context
+        };
+        assert_eq!(
+            next(&refused(503), Late::Queue, soon, &asked),
+            Next::Retry { due: now.after(HOUR) }
+        );
+        assert_eq!(next(&refused(503), Late::Dead, soon, &asked), Next::Retry { due: soon });
+    }
+
+    #[test]
+    fn a_wrong_clock_kills_no_late_dispatch_and_a_person_s_replay_is_attempted() {
+        assert_eq!(after_waiting(Late::Dead, false, true), AfterWaiting::Die);
+        assert_eq!(after_waiting(Late::Dead, false, false), AfterWaiting::Postpone);
+        assert_eq!(after_waiting(Late::Dead, true, true), AfterWaiting::Attempt);
+        assert_eq!(after_waiting(Late::Queue, false, false), AfterWaiting::Attempt);
+    }
 
     const HOUR: Duration = Duration::from_secs(3600);
 

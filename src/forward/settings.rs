@@ -96,6 +96,25 @@ impl UpstreamSettings {
     }
 }
 
+/// `[sources.NAME] late`: what becomes of a dispatch that was not answered while its sender waited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Late {
+    /// It dies, and is kept; the provider's next try brings it back.
+    #[default]
+    Dead,
+    /// It goes to the lane's queue, and is tried again like any other.
+    Queue,
+}
+
+/// `reply = "upstream"`: the sender waits for the upstream's own answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Synchronous {
+    /// How long the sender waits. After that its dispatch is the lane's.
+    pub patience: Duration,
+    /// What the lane does with it then.
+    pub late: Late,
+}
+
 /// What lanes need to know of a `[sources.NAME]`.
 #[derive(Clone, Debug)]
 pub struct SourceSettings {
@@ -103,4 +122,6 @@ pub struct SourceSettings {
     pub forward_path: Option<PathAndQuery>,
     /// Signs anew.
     pub verifier: Arc<Verifier>,
+    /// Its senders wait for the answer.
+    pub synchronous: Option<Synchronous>,
 }

@@ -1,7 +1,7 @@
 //! Answers of a source: the one table from what happened to a status (DESIGN section 3).
 //!
-//! A 2xx for an event is made by [`accepted`] from a receipt, one for a hand-shake by [`challenge`]; nothing else
-//! acknowledges (P1). Never a 3xx. A refusal tells the sender its status and nothing more (P5).
+//! A 2xx for an event is made by [`accepted`] from a receipt, one for a hand-shake by [`challenge`], and what an upstream
+//! said to an event that is durable is given on by [`waited`]; nothing else acknowledges (P1). Never a 3xx of our own. A refusal tells the sender its status and nothing more (P5).
 
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use http::header::{self, HeaderName, HeaderValue};
 use http::{Method, Response, StatusCode, Version};
 use http_body_util::Full;
 
+use crate::forward::answer::Answered;
 use crate::ingest::body::BodyRefused;
 use crate::ingest::source::Source;
 use crate::request::{RawRequest, RequestHead};
@@ -127,6 +128,38 @@ pub fn accepted(accepted: &Accepted<'_>) -> Response<Full<Bytes>> {
     response
 }
 
+/// What the upstream said, to a sender that waited for it: the one way to a 3xx. A duplicate is marked. What could not be
+/// kept whole is nobody's: 502, since the upstream has acted and a further attempt would make it act again.
+pub fn waited(answered: Answered, receipt: Receipt, source: &Source) -> Response<Full<Bytes>> {
+    let (reply, is_duplicate) = match answered {
+        Answered::Relayed(reply) => (reply, false),
+        Answered::Kept(reply) => (reply, true),
+        Answered::Over => {
+            let receipt = Receipt::duplicate_of(receipt.event());
+            return accepted(&Accepted::new(receipt, source));
+        }
+        Answered::Not(_) => {
+            let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, Bytes::new());
+            retry_after(&mut response, RETRY_AFTER);
+            return response;
+        }
+    };
+    let mut response = match reply.body {
+        Some(body) => {
+            let mut response = plain(reply.status, body);
+            *response.headers_mut() = reply.headers;
+            response
+        }
+        None => plain(StatusCode::BAD_GATEWAY, Bytes::new()),
+    };
+    if is_duplicate {
+        response
+            .headers_mut()
+            .insert(DUPLICATE, HeaderValue::from_static("true"));
+    }
+    response
+}
+
 /// The answer to a provider's hand-shake.
 pub fn challenge(answer: ChallengeAnswer) -> Response<Full<Bytes>> {
     let mut response = plain(answer.status, answer.body);
@@ -156,23 +189,27 @@ pub fn refused(refusal: &Refusal, source: &Source) -> Response<Full<Bytes>> {
     if status == StatusCode::METHOD_NOT_ALLOWED {
         headers.insert(header::ALLOW, allow(source));
     }
-    let retry_after = match refusal {
+    let wait = match refusal {
         Refusal::RateLimited { wait } => Some(*wait),
         _ if status == StatusCode::SERVICE_UNAVAILABLE => Some(RETRY_AFTER),
         _ => None,
     };
-    if let Some(wait) = retry_after {
-        // Rounded up: coming back early would only be refused again.
-        let seconds = wait.as_millis().div_ceil(1000).max(1);
-        if let Ok(value) = HeaderValue::from_str(&seconds.to_string()) {
-            headers.insert(header::RETRY_AFTER, value);
-        }
-    }
     if matches!(status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT) {
         // What is left of the body is not worth waiting for.
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
+    if let Some(wait) = wait {
+        retry_after(&mut response, wait);
+    }
     response
+}
+
+/// Rounded up: coming back early would only be refused again.
+fn retry_after(response: &mut Response<Full<Bytes>>, wait: Duration) {
+    let seconds = wait.as_millis().div_ceil(1000).max(1);
+    if let Ok(value) = HeaderValue::from_str(&seconds.to_string()) {
+        response.headers_mut().insert(header::RETRY_AFTER, value);
+    }
 }
 
 /// Requests that no origin server answers otherwise, whatever their path: `CONNECT`, and HTTP/1.1 without exactly one

@@ -8,6 +8,7 @@ use http::uri::PathAndQuery;
 use http::{Method, StatusCode};
 use ipnet::IpNet;
 
+use crate::forward::settings::Synchronous;
 use crate::id::{SourceName, UpstreamName};
 use crate::key::DedupeRule;
 use crate::reader::Rate;
@@ -44,6 +45,8 @@ pub struct Source {
     pub upstreams: Arc<[UpstreamName]>,
     /// How long the sender waits for an answer, where the record knows it.
     pub sender_deadline: Option<Duration>,
+    /// `reply = "upstream"`: the sender waits for the upstream's own answer.
+    pub synchronous: Option<Synchronous>,
 }
 
 /// `[limits]`.

@@ -8,8 +8,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
+use crate::forward::answer::Answered;
 use crate::ingest::respond::Refusal;
 use crate::store::model::Receipt;
 use crate::telemetry::metrics::{Failure, SourceMetrics};
@@ -29,6 +31,13 @@ pub(super) enum Stored {
         receipt: Receipt,
         /// The bytes differ.
         conflict: bool,
+    },
+    /// The store has it, and its sender waits for what the upstream says.
+    Waiting {
+        /// The appended event.
+        receipt: Receipt,
+        /// What it will be answered.
+        answered: oneshot::Receiver<Answered>,
     },
 }
 
@@ -114,7 +123,7 @@ impl Drop for Tally<'_> {
                     let ended = storing.await;
                     let took = clock.monotonic().since(began);
                     match ended {
-                        Ok(Stored::Appended(_)) => metrics.accepted(took),
+                        Ok(Stored::Appended(_) | Stored::Waiting { .. }) => metrics.accepted(took),
                         Ok(Stored::Known { conflict, .. }) => metrics.duplicate(conflict, took),
                         Err(refusal) => metrics.failed(refusal.failure().unwrap_or(Failure::StoreFailed)),
                     }

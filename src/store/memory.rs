@@ -337,6 +337,7 @@ impl Backend {
             state @ (DispatchState::Delivered | DispatchState::Held | DispatchState::Discarded) => {
                 Ok(Found::Over(Some(state)))
             }
+            DispatchState::Dead | DispatchState::Pending if !want.take => Ok(Found::Waiting),
             DispatchState::Dead | DispatchState::Pending => {
                 if dispatch.state == DispatchState::Dead {
                     data.restart(event, &want.upstream, self.settings.due(&want.source, now), now, false);

@@ -61,6 +61,8 @@ pub struct Want {
     pub received_at: Timestamp,
     /// Of which upstream.
     pub upstream: UpstreamName,
+    /// Lease it, if nobody has it; otherwise only say how it stands.
+    pub take: bool,
 }
 
 /// What there is of a wanted dispatch.
@@ -68,6 +70,8 @@ pub struct Want {
 pub enum Found {
     /// It waited, or was dead: it is leased to who asked, and nobody else attempts it now.
     Leased(LeasedDispatch),
+    /// It waits, or is dead, and was not to be taken.
+    Waiting,
     /// It is being attempted, or handed out to be.
     Running,
     /// It was delivered, and this is what the upstream answered.

@@ -84,6 +84,10 @@ impl Window {
         !queue.closed && queue.is_low()
     }
 
+    fn has_ready(&self) -> bool {
+        !self.lock().ready.is_empty()
+    }
+
     /// Puts leased dispatches in; the room was asked for before, by the only thread that fills.
     pub(super) fn push(&self, ready: Vec<Ready>) {
         if ready.is_empty() {
@@ -207,6 +211,11 @@ impl Feed {
     /// Puts a dispatch back that was taken and not begun, to be the next again.
     pub fn put_back(&self, dispatch: LeasedDispatch) {
         self.window.put_back(dispatch);
+    }
+
+    /// Whether a dispatch lies ready.
+    pub fn has_ready(&self) -> bool {
+        self.window.has_ready()
     }
 
     /// The next dispatch to attempt; waits for one. `None` once the store closes.

@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 
 use super::metrics::{
     BUCKETS_MICROS, Failure, Histogram, LookResult, Metrics, RedisMetrics, RedisOperation, RequestOutcome,
-    RouteMetrics, ServerMetrics, SourceMetrics, StoreMetrics, TellDropped, UpstreamMetrics,
+    RouteMetrics, SenderAnswer, ServerMetrics, SourceMetrics, StoreMetrics, TellDropped, UpstreamMetrics,
 };
 use crate::store::model::DispatchState;
 use crate::time::Timestamp;
@@ -102,6 +102,23 @@ fn print_sources(out: &mut Printer<'_, '_>, sources: &[(&str, &SourceMetrics)]) 
         "conflicts",
         "Duplicates with other bytes than the event they repeat",
         per_source(SourceMetrics::conflicts),
+    )?;
+    out.counters(
+        "answers",
+        "How senders that wait for the upstream's answer were answered",
+        sources.iter().flat_map(|(name, source)| {
+            SenderAnswer::ALL
+                .into_iter()
+                .map(|answer| ([("source", *name), ("answer", answer.as_str())], source.answers(answer)))
+                .filter(|(_labels, count)| *count > 0)
+        }),
+    )?;
+    out.gauges(
+        "answers_waiting",
+        "Senders that wait for the upstream's answer",
+        sources
+            .iter()
+            .map(|(name, source)| ([("source", *name)], source.waiting().get())),
     )?;
     out.counters(
         "revived",

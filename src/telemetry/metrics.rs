@@ -20,7 +20,10 @@
 //! | `rejected` | refused with a 4xx; the reason is in `rejections_total`, or the method was wrong (405) |
 //! | `failed` | 408, 429, 503, or the client left before its request was whole; the cause is in `failures_total` |
 //!
-//! and every accepted one is admitted once, into `events_stored_total` or `duplicates_total`. Within the life of a
+//! A request whose sender waits for the upstream's answer is `accepted` once its event is durable, whatever it is answered
+//! then; `hooksluice_answers_total{source,answer}` says that.
+//!
+//! Every accepted one is admitted once, into `events_stored_total` or `duplicates_total`. Within the life of a
 //! process, `received` being the sum over all outcomes and `unadmitted_at_start` what the previous process left:
 //!
 //! ```text
@@ -216,6 +219,72 @@ impl Failure {
     }
 }
 
+/// How a sender that waits for the upstream's own answer (`reply = "upstream"`) was answered. The request itself is
+/// `accepted`, whatever this says, since its event is durable; one that failed earlier is counted there alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SenderAnswer {
+    /// The upstream's 2xx or 3xx, just given.
+    Relayed,
+    /// The one that it gave to an earlier attempt.
+    Kept,
+    /// The upstream's 4xx.
+    Refused,
+    /// Over, without an answer that was kept: acknowledged.
+    Over,
+    /// 503: the attempt failed.
+    Failed,
+    /// 503: nothing came in the sender's time.
+    Late,
+    /// 503: the upstream is paused.
+    Paused,
+    /// 503: its breaker is open.
+    BreakerOpen,
+    /// 503: its slots, or the places to wait for them, are taken.
+    Full,
+    /// 503: shutting down.
+    Closing,
+    /// 503: the store failed.
+    Store,
+    /// 503: another store has the event.
+    Elsewhere,
+}
+
+impl SenderAnswer {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::Relayed,
+        Self::Kept,
+        Self::Refused,
+        Self::Over,
+        Self::Failed,
+        Self::Late,
+        Self::Paused,
+        Self::BreakerOpen,
+        Self::Full,
+        Self::Closing,
+        Self::Store,
+        Self::Elsewhere,
+    ];
+
+    /// The label's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Relayed => "relayed",
+            Self::Kept => "kept",
+            Self::Refused => "refused",
+            Self::Over => "over",
+            Self::Failed => "failed",
+            Self::Late => "late",
+            Self::Paused => "paused",
+            Self::BreakerOpen => "breaker_open",
+            Self::Full => "full",
+            Self::Closing => "closing",
+            Self::Store => "store",
+            Self::Elsewhere => "elsewhere",
+        }
+    }
+}
+
 /// The counters of one source.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -229,6 +298,8 @@ pub struct SourceMetrics {
     revived: Counter,
     signature_age: Gauge,
     accept: Histogram,
+    answers: [Counter; SenderAnswer::ALL.len()],
+    waiting: Gauge,
     secrets: OnceLock<Box<[SecretUse]>>,
 }
 
@@ -328,6 +399,23 @@ impl SourceMetrics {
                 self.revived.add(1);
             }
         }
+    }
+
+    /// A sender that waited for the upstream's answer was answered so.
+    pub fn answered(&self, how: SenderAnswer) {
+        if let Some(counter) = self.answers.get(how as usize) {
+            counter.add(1);
+        }
+    }
+
+    /// Senders that were answered so.
+    pub fn answers(&self, how: SenderAnswer) -> u64 {
+        self.answers.get(how as usize).map_or(0, Counter::get)
+    }
+
+    /// Senders that wait for the upstream's answer now.
+    pub fn waiting(&self) -> &Gauge {
+        &self.waiting
     }
 
     /// The secret at this index of the configuration vouched for a request.

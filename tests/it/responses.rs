@@ -282,19 +282,6 @@ fn http_1_0_clients_get_a_length_and_keep_the_connection_only_if_they_ask() {
     }
 }
 
-// RS-18
-#[test]
-fn a_source_whose_answer_would_carry_meaning_is_refused_in_this_version() {
-    let setup = Setup::new(&Upstream::start()).source("plain", "hmac", SECRET, "reply = \"upstream\"");
-    let mut command = crate::harness::server::program();
-    command.args(["check", "-c"]).arg(setup.write_config());
-    setup.set_environment(&mut command);
-    let output = command.output().unwrap();
-    assert!(!output.status.success());
-    let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-    assert!(said.contains("not in this version"), "{said}");
-}
-
 #[test]
 fn pipelined_requests_are_answered_in_order() {
     let stage = Stage::new(|setup| setup.plain());

@@ -61,7 +61,7 @@ pub(crate) struct Rules {
 impl Rules {
     fn first(self, request: u8) -> Stage {
         match self.order {
-            Order::Ours | Order::TellThenStore => Stage::Look,
+            Order::Ours | Order::TellThenStore => Stage::first(false),
             Order::MarkThenStore => Stage::Claim {
                 event: event(request),
                 late: false,

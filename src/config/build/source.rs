@@ -1,6 +1,7 @@
 //! `[sources.NAME]`: the record of its provider, with what the source says on top.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use crate::config::defaults::{self, Quantity, Setting};
 use crate::config::file::{self, File};
 use crate::config::secrets::{Secrets, span_of};
 use crate::diagnostic::{Diagnostics, did_you_mean};
+use crate::forward::settings::{Late, Synchronous};
 use crate::id::{SourceName, UpstreamName};
 use crate::ingest::source::{Limits, Source};
 use crate::key::{DedupeRule, Part};
@@ -105,6 +107,7 @@ impl Builder<'_> {
         let dedupe = self.dedupe(&record, problems);
         let max_body = self.max_body(&record, problems);
         let (ack_status, ack_body) = self.acknowledgement(&record, problems);
+        let synchronous = self.synchronous(&record, problems);
         let verifier = self.verifier(&record, secrets?, problems);
         Some(Source {
             name: SourceName::new(self.name),
@@ -124,7 +127,73 @@ impl Builder<'_> {
             forward_path,
             upstreams: upstreams?,
             sender_deadline: record.sender_deadline(),
+            synchronous,
         })
+    }
+
+    /// `reply = "upstream"`, and what belongs to it.
+    fn synchronous(&self, record: &Record, problems: &mut Diagnostics) -> Option<Synchronous> {
+        let written = self.written;
+        let Some(reply) = &written.reply else {
+            let unused = [("late", span(&written.late)), ("replicas", span(&written.replicas))];
+            self.of_no_use(&unused, "it belongs to `reply = \"upstream\"`", problems);
+            return None;
+        };
+        if let Some(upstreams) = &written.upstreams
+            && upstreams.value.len() > 1
+        {
+            problems.error(
+                upstreams.span.clone(),
+                format!("source `{}` has several upstreams and waits for an answer", self.name),
+                "a sender can be given one answer",
+                Some("name one upstream, and let it tell the others".to_owned()),
+            );
+        }
+        let answered = [
+            ("ack_status", span(&written.ack_status)),
+            ("ack_body", span(&written.ack_body)),
+        ];
+        self.of_no_use(&answered, "the upstream answers", problems);
+        if let Some(hold) = written.hold_same_content.as_ref().filter(|hold| hold.value) {
+            problems.error(
+                hold.span.clone(),
+                format!("source `{}` would hold what its sender waits for", self.name),
+                "a held event waits for a person",
+                Some("remove `same_content`, or `reply`".to_owned()),
+            );
+        }
+        let separate = self.file.dedupe.redis.is_some() && self.file.store.postgres.is_none();
+        if separate && written.replicas.is_none() {
+            problems.error(
+                reply.span.clone(),
+                format!("source `{}` waits for an answer that only one replica would have", self.name),
+                "with a store for each replica a duplicate may reach one that does not know the answer",
+                Some(
+                    "use [store.postgres]; or say `replicas = \"sticky\"` if whatever is in front sends a sender's tries \
+                     again to the same replica"
+                        .to_owned(),
+                ),
+            );
+        }
+        if !separate {
+            let unused = [("replicas", span(&written.replicas))];
+            self.of_no_use(&unused, "it is for replicas that have a store each", problems);
+        }
+        Some(Synchronous {
+            patience: record.sender_deadline().unwrap_or(defaults::SENDER_PATIENCE),
+            late: or(&written.late, Late::default()),
+        })
+    }
+
+    fn of_no_use(&self, keys: &[(&str, Option<Range<usize>>)], why: &str, problems: &mut Diagnostics) {
+        for (key, place) in keys.iter().filter(|(_key, place)| place.is_some()) {
+            problems.error(
+                place.clone(),
+                format!("`{}` is of no use here", self.key(key)),
+                why,
+                Some("remove it".to_owned()),
+            );
+        }
     }
 
     fn key(&self, key: &str) -> String {
@@ -138,12 +207,12 @@ impl Builder<'_> {
             Some(own) => own.clone()?,
             None => self.preset(provider, problems)?,
         };
-        if record.sync_only() {
+        if record.sync_only() && self.written.reply.is_none() {
             problems.error(
                 provider.span.clone(),
                 format!("provider `{}` waits for the app's own answer", provider.value),
                 "its HTTP answer carries meaning, and a source answers before the app has seen the event",
-                Some("it needs `reply = \"upstream\"`, which is not in this version".to_owned()),
+                Some("add `reply = \"upstream\"`".to_owned()),
             );
         }
         Some(record)

@@ -341,8 +341,50 @@ fn each_mistake_is_told_with_its_place_and_a_way_out() {
             &["`sources.b.path` is taken", "source `a` has the same path"],
         ),
         (
-            with_source("reply = \"upstream\""),
-            &["`sources.a.reply` is not in this version"],
+            with_source("reply = \"app\""),
+            &["expected \"upstream\"", "acknowledges by itself"],
+        ),
+        (
+            with_source("reply = \"upstream\"\nlate = \"never\""),
+            &["expected \"dead\" or \"queue\""],
+        ),
+        (
+            with_source("late = \"queue\""),
+            &[
+                "`sources.a.late` is of no use here",
+                "it belongs to `reply = \"upstream\"`",
+            ],
+        ),
+        (
+            with_source("replicas = \"sticky\""),
+            &["`sources.a.replicas` is of no use here", "it belongs to"],
+        ),
+        (
+            with_source("reply = \"upstream\"\nreplicas = \"sticky\""),
+            &["`sources.a.replicas` is of no use here", "have a store each"],
+        ),
+        (
+            with_source("reply = \"upstream\"\nack_status = 202\nack_body = \"ok\""),
+            &[
+                "`sources.a.ack_status` is of no use here",
+                "`sources.a.ack_body` is of no use here",
+            ],
+        ),
+        (
+            with_source("reply = \"upstream\"\nsame_content = \"hold\"\ndedupe = [\"id\"]"),
+            &["would hold what its sender waits for"],
+        ),
+        (
+            with_source("reply = \"upstream\"").replace("[\"app\"]", "[\"app\", \"app2\"]")
+                + "\n[upstreams.app2]\nurl = \"http://127.0.0.1:3001\"",
+            &["has several upstreams and waits for an answer"],
+        ),
+        (
+            with_source("reply = \"upstream\"") + "\n[dedupe.redis]\nurl = \"redis://127.0.0.1\"\nnamespace = \"shop\"",
+            &[
+                "waits for an answer that only one replica would have",
+                "replicas = \"sticky\"",
+            ],
         ),
         (
             with_source("learn = \"once\""),
@@ -510,7 +552,7 @@ fn a_record_of_ones_own_is_read_like_a_preset() {
         ),
         (
             own("extends = \"hmac\"\nsync_only = true"),
-            &["waits for the app's own answer", "not in this version"],
+            &["waits for the app's own answer", "add `reply = \"upstream\"`"],
         ),
         (own("kind = \"none\""), &["has a secret that nothing would use"]),
         (

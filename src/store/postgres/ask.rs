@@ -1,6 +1,6 @@
 //! Asking for an event's dispatch, for a sender that waits for the upstream's answer.
 //!
-//! One transaction under the dispatch's row lock: whoever comes first has it, the others find it running, at whichever
+//! One transaction, which begins with the dispatch's row lock, so that what it then reads is what whoever had the lock left: whoever comes first has it, the others find it running, at whichever
 //! replica. What an answer that was not heard had leased is found again by its token.
 
 use std::sync::Arc;
@@ -79,21 +79,28 @@ async fn ask(shared: &Arc<Shared>, want: &Want, slot: usize, event: Uuid, token:
     let sent = shared.leases_now();
     let (token_number, ttl) = (token.get(), millis(shared.tuning.lease_ttl));
     let (start, due) = (now.as_millis(), shared.settings.due(&want.source, now).as_millis());
-    let step = Step::new(
-        include_str!("lease_now.sql"),
-        [
-            (&event as _, Type::UUID),
-            (&lane.number as _, Type::INT4),
-            (&token_number as _, Type::INT8),
-            (&ttl as _, Type::INT8),
-            (&start as _, Type::INT8),
-            (&due as _, Type::INT8),
-            (&shared.replica as _, Type::UUID),
-            (&ASKER as _, Type::INT2),
-        ],
-    );
-    let committed = shared.database.write(&[step]).await?;
-    let Some(row) = committed.step(0).first() else {
+    let steps = [
+        Step::new(
+            include_str!("lock_dispatch.sql"),
+            [(&event as _, Type::UUID), (&lane.number as _, Type::INT4)],
+        ),
+        Step::new(
+            include_str!("lease_now.sql"),
+            [
+                (&event as _, Type::UUID),
+                (&lane.number as _, Type::INT4),
+                (&token_number as _, Type::INT8),
+                (&ttl as _, Type::INT8),
+                (&start as _, Type::INT8),
+                (&due as _, Type::INT8),
+                (&shared.replica as _, Type::UUID),
+                (&ASKER as _, Type::INT2),
+                (&want.take as _, Type::BOOL),
+            ],
+        ),
+    ];
+    let committed = shared.database.write(&steps).await?;
+    let Some(row) = committed.step(1).first() else {
         return Err(Failure::Lost("the database said nothing of a dispatch".to_owned()));
     };
     if row.try_get::<_, Option<i64>>("token")?.is_none() {
@@ -116,7 +123,11 @@ fn not_leased(row: &Row) -> Result<Found, Failure> {
         return Ok(Found::Replied(reply));
     }
     let state: Option<i16> = row.try_get("state")?;
+    let lapsed = row.try_get::<_, Option<bool>>("lapsed")?.unwrap_or(false);
     Ok(match state.map(state_from) {
+        // Nothing was to be taken.
+        Some(DispatchState::Pending | DispatchState::Dead) => Found::Waiting,
+        Some(DispatchState::Leased) if lapsed => Found::Waiting,
         Some(DispatchState::Leased) => Found::Running,
         Some(state) => Found::Over(Some(state)),
         None if row.try_get("is_here")? => Found::Elsewhere,

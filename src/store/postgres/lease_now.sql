@@ -1,11 +1,10 @@
--- Leases one dispatch to who asks for it: what waits, what is dead (and comes back to life with fresh give-up clocks, due
+-- Runs behind lock_dispatch.sql, with what that waited for in sight. Leases one dispatch to who asks for it, if $9: what waits, what is dead (and comes back to life with fresh give-up clocks, due
 -- at $6), what a replica that is gone had leased. A lease with this very token ($3) is from a try of which nothing was
 -- heard. Nothing is leased whose answer is kept, whatever became of it since. One row, with what was found: the state before, the lease, its event, the answer that is kept.
 WITH found AS MATERIALIZED (
     SELECT d.state, d.token, d.state = 1 AND d.lease_until < clock_timestamp() AS lapsed
     FROM hooksluice.dispatch d
     WHERE d.event = $1 AND d.upstream = $2
-    FOR UPDATE
 ), kept AS MATERIALIZED (
     SELECT r.status, r.headers, r.body FROM hooksluice.reply r WHERE r.event = $1 AND r.upstream = $2
 ), leased AS (
@@ -21,7 +20,7 @@ WITH found AS MATERIALIZED (
             ELSE d.clock_stopped_before END
     FROM found f
     WHERE d.event = $1 AND d.upstream = $2 AND (f.state IN (0, 2) OR f.lapsed OR f.token = $3)
-        AND NOT EXISTS (SELECT FROM kept)
+        AND $9 AND NOT EXISTS (SELECT FROM kept)
     RETURNING d.token, d.attempts, d.attempts_on_clock + 1 AS attempts_on_clock, d.replay, d.clock_started_at,
         d.clock_stopped_before, d.weight
 ), counted AS (
@@ -31,7 +30,7 @@ WITH found AS MATERIALIZED (
     ON CONFLICT (replica, writer, upstream) DO UPDATE
         SET pending = t.pending + excluded.pending, leased = t.leased + excluded.leased, dead = t.dead + excluded.dead
 )
-SELECT $1 AS event, f.state, e.id IS NOT NULL AS is_here, l.token, l.attempts, l.attempts_on_clock, l.replay,
+SELECT $1 AS event, f.state, f.lapsed, e.id IS NOT NULL AS is_here, l.token, l.attempts, l.attempts_on_clock, l.replay,
     l.clock_started_at, l.clock_stopped_before, l.weight, e.source, e.key_kind, e.key, e.received_at, e.delivery_id,
     e.event_type, e.head, e.body, r.status, r.headers, r.body AS reply_body
 FROM (VALUES (1)) AS one

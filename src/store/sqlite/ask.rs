@@ -93,6 +93,7 @@ impl Writer {
         }
         match state_from(state) {
             Some(DispatchState::Leased) => found(Found::Running),
+            Some(DispatchState::Pending | DispatchState::Dead) if !want.take => found(Found::Waiting),
             Some(DispatchState::Pending) => self.lease_for_asker(turn, slot, id),
             Some(DispatchState::Dead) => {
                 let now = self.clock.now();

@@ -11,7 +11,7 @@ use crate::store::Store;
 use crate::store::model::{DispatchState, Finished, LeasedDispatch, Next, Notice, Settled};
 use crate::store::reply::{Found, Reply, Unattempted, Want};
 use crate::store::tests::bench::{
-    Bench, Delivery, End, SharedBench, all_admitted, app, append, finished, next, reach, states,
+    Bench, Delivery, End, LAPSED, SharedBench, all_admitted, app, append, finished, next, reach, states,
 };
 
 /// Longer than leases of a dead process last.
@@ -25,20 +25,34 @@ async fn bench<B: Bench>() -> B {
 }
 
 async fn ask(store: &Store, delivery: &Delivery, event: EventId) -> Found {
-    let want = Want {
+    store.lease_now(want(delivery, event)).await.unwrap()
+}
+
+fn want(delivery: &Delivery, event: EventId) -> Want {
+    Want {
         event,
         source: SourceName::new("github"),
         key: delivery.key(),
         received_at: delivery.received_at,
         upstream: app(),
-    };
-    store.lease_now(want).await.unwrap()
+        take: true,
+    }
 }
 
 /// Appends and asks, as a request does.
 async fn request(store: &Store, delivery: &Delivery) -> Found {
     let event = append(store, delivery).await;
     ask(store, delivery, event).await
+}
+
+/// Asks without wanting it.
+async fn look(store: &Store, delivery: &Delivery) -> Found {
+    let event = append(store, delivery).await;
+    let want = Want {
+        take: false,
+        ..want(delivery, event)
+    };
+    store.lease_now(want).await.unwrap()
 }
 
 async fn leased(store: &Store, delivery: &Delivery) -> LeasedDispatch {
@@ -80,8 +94,10 @@ async fn lane_has_nothing(store: &Store) {
 pub(in crate::store::tests) async fn a_waited_for_dispatch_is_its_askers_and_its_answer_every_duplicates<B: Bench>() {
     let mut bench = bench::<B>().await;
     let store = bench.open().await;
+    assert!(matches!(look(&store, &bench.delivery("a")).await, Found::Waiting));
     let lease = leased(&store, &bench.delivery("a")).await;
     let event = lease.event.id;
+    assert!(matches!(look(&store, &bench.delivery("a")).await, Found::Running));
     assert_eq!((lease.attempt, lease.attempts_on_clock, lease.replay), (1, 1, false));
     assert!(store.holds(&lease));
     assert!(matches!(request(&store, &bench.delivery("a")).await, Found::Running));
@@ -175,6 +191,14 @@ pub(in crate::store::tests) async fn a_lease_that_is_declined_was_no_attempt<B: 
         Settled::Recorded
     );
     only(&store, DispatchState::Dead).await;
+    let unseen = store
+        .lease_now(Want {
+            take: false,
+            ..want(&bench.delivery("a"), event)
+        })
+        .await;
+    assert!(matches!(unseen.unwrap(), Found::Waiting));
+    only(&store, DispatchState::Dead).await;
     let died = |notice: &Notice| matches!(notice, Notice::Died(death) if death.event == event);
     assert!(bench.setup().notices.lock().unwrap().iter().any(died));
     let lease = leased(&store, &bench.delivery("a")).await;
@@ -267,7 +291,8 @@ pub(in crate::store::tests) async fn what_a_vanished_handle_attempted_is_taken_o
     leased(&one, &bench.delivery("a")).await.forget();
     bench.crash(one).await;
     assert!(matches!(request(&two, &bench.delivery("a")).await, Found::Running));
-    bench.later(crate::store::tests::bench::LAPSED).await;
+    bench.later(LAPSED).await;
+    assert!(matches!(look(&two, &bench.delivery("a")).await, Found::Waiting));
     assert_eq!(leased(&two, &bench.delivery("a")).await.attempt, 2);
 }
 
