@@ -401,6 +401,17 @@ impl Store {
         }
     }
 
+    /// Takes a dispatch that lies ready for its lane out of the lane's window, for a sender that waits: it is late, and the
+    /// lane has not come to it yet.
+    pub fn take_ready(&self, upstream: &UpstreamName, event: EventId) -> Option<LeasedDispatch> {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.take_ready(upstream, event),
+            Backend::Postgres(postgres) => postgres.take_ready(upstream, event),
+            #[cfg(test)]
+            Backend::Memory(memory) => memory.take_ready(upstream, event),
+        }
+    }
+
     /// Ends a lease whose attempt was not begun. Waits while the store cannot write, as [`Store::settle`] does. Under way
     /// when this returns.
     pub fn decline(

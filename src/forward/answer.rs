@@ -220,20 +220,20 @@ impl Forwarder {
                 }
                 Ok(Ok(found)) => found,
             };
+            // Late, and still in the lane's queue: the sender that is here now goes ahead of it.
+            if let Found::Running { event } = found
+                && let Some(dispatch) = self.common.store.take_ready(&question.want.upstream, event)
+            {
+                return self.attempted(driver, question, dispatch).await;
+            }
             match found {
-                Found::Leased(dispatch) => {
-                    let woken = Woken {
-                        answers: Arc::clone(answers),
-                        key: *key,
-                    };
-                    return self.attempted(driver, question, dispatch, woken).await;
-                }
+                Found::Leased(dispatch) => return self.attempted(driver, question, dispatch).await,
                 Found::Replied(reply) => return Answered::Kept(reply),
                 Found::Over(Some(DispatchState::Held)) | Found::Elsewhere => {
                     return Answered::Not(Unanswered::Elsewhere);
                 }
                 Found::Over(_) => return Answered::Over,
-                Found::Waiting | Found::Running => {
+                Found::Waiting | Found::Running { .. } => {
                     if let (Found::Waiting, Some(why)) = (&found, stopped) {
                         return Answered::Not(why);
                     }
@@ -249,13 +249,11 @@ impl Forwarder {
     }
 
     /// Attempts a dispatch that is ours now.
-    async fn attempted(
-        &self,
-        driver: &Arc<Driver>,
-        question: &Question,
-        dispatch: LeasedDispatch,
-        woken: Woken,
-    ) -> Answered {
+    async fn attempted(&self, driver: &Arc<Driver>, question: &Question, dispatch: LeasedDispatch) -> Answered {
+        let woken = Woken {
+            answers: Arc::clone(&self.common.answers),
+            key: question.want.key,
+        };
         // The attempt needs its time too.
         let running = match driver.urgent_slot(self.left(question) / 2).await {
             Ok(running) => running,

@@ -270,6 +270,10 @@ impl Backend {
         }
     }
 
+    pub(in crate::store) fn take_ready(&self, upstream: &UpstreamName, event: EventId) -> Option<LeasedDispatch> {
+        self.windows.get(upstream)?.take(event)
+    }
+
     pub(in crate::store) fn decline(
         &self,
         mut lease: LeasedDispatch,
@@ -333,7 +337,7 @@ impl Backend {
             return Ok(Found::Replied(reply.clone()));
         }
         match dispatch.state {
-            DispatchState::Leased => Ok(Found::Running),
+            DispatchState::Leased => Ok(Found::Running { event }),
             state @ (DispatchState::Delivered | DispatchState::Held | DispatchState::Discarded) => {
                 Ok(Found::Over(Some(state)))
             }

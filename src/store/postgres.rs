@@ -318,6 +318,11 @@ impl Backend {
         })
     }
 
+    pub(super) fn take_ready(&self, upstream: &UpstreamName, event: EventId) -> Option<LeasedDispatch> {
+        let (_slot, lane) = self.shared.lanes.named(upstream)?;
+        lane.window.take(event)
+    }
+
     pub(super) fn decline(
         &self,
         mut lease: LeasedDispatch,

@@ -72,8 +72,11 @@ pub enum Found {
     Leased(LeasedDispatch),
     /// It waits, or is dead, and was not to be taken.
     Waiting,
-    /// It is being attempted, or handed out to be.
-    Running,
+    /// It is being attempted, or handed out to be: if here, [`Store::take_ready`](crate::store::Store::take_ready) has it.
+    Running {
+        /// The event that is meant.
+        event: EventId,
+    },
     /// It was delivered, and this is what the upstream answered.
     Replied(Reply),
     /// It is over, and no answer was kept: delivered by a source that acknowledges by itself, or ended by a person, or

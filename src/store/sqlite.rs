@@ -362,6 +362,11 @@ impl Backend {
         answer.await.unwrap_or_else(|_gone| Err(self.not_carried_out()))
     }
 
+    pub(super) fn take_ready(&self, upstream: &UpstreamName, event: EventId) -> Option<LeasedDispatch> {
+        let (_number, window) = self.shared.windows.get(upstream)?;
+        window.take(event)
+    }
+
     pub(super) fn decline(
         &self,
         mut lease: LeasedDispatch,

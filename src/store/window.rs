@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::id::EventId;
 use crate::store::model::LeasedDispatch;
 
 /// Dispatches that may lie ready per upstream.
@@ -100,6 +101,15 @@ impl Window {
         }
         drop(queue);
         self.arrived.notify_one();
+    }
+
+    /// Takes the dispatch of this event out, if it lies here: its attempt has not begun.
+    pub(super) fn take(&self, event: EventId) -> Option<LeasedDispatch> {
+        let mut queue = self.lock();
+        let at = queue.ready.iter().position(|ready| ready.dispatch.event.id == event)?;
+        let Ready { dispatch, weight } = queue.ready.remove(at)?;
+        queue.bytes = queue.bytes.saturating_sub(weight);
+        Some(dispatch)
     }
 
     /// What lies above the limit, the newest first: to be handed back, with its attempts not begun.

@@ -171,6 +171,31 @@ pub(crate) fn a_sender_goes_ahead_of_the_queue(engine: Engine) {
     scene.app.wait_for(21);
 }
 
+pub(crate) fn a_late_one_that_waits_in_the_queue_is_attempted_for_the_provider_s_next_try(engine: Engine) {
+    let scene = Scene::with(
+        engine,
+        "late = \"queue\"",
+        |setup| setup.upstream("concurrency = 1"),
+        |received| match (received.header("X-Delivery-Id"), received.attempt()) {
+            (Some("a"), 1) => Answer::Status(500),
+            (Some("a"), _) => says(200, "", "sunny"),
+            _ => Answer::After(Duration::from_millis(400), Answer::Status(200).into()),
+        },
+    );
+    assert_not_answered(&scene.send("a"));
+    for number in 0..40 {
+        let queued = sign::plain("/hooks/plain", &format!("queued-{number}"), b"{}");
+        assert_eq!(scene.server.send(&queued).status, 200);
+    }
+    let state = || scene.server.events("source=slash")[0]["dispatches"][0]["state"].clone();
+    eventually("it to be in the lane's queue", || (state() == "leased").then_some(()));
+    let answer = scene.send("a");
+    assert_eq!((answer.status, answer.text().as_str()), (200, "sunny"));
+    let before = scene.app.received().len();
+    assert!(before < 40, "{before} went before it");
+    assert_eq!(scene.busy.most(), 1);
+}
+
 pub(crate) fn what_is_late_dies_and_the_provider_s_next_try_revives_it(engine: Engine) {
     let scene = Scene::new(engine, fails_first(1));
     assert_not_answered(&scene.send("a"));

@@ -51,6 +51,7 @@ on_both! {
     failures::an_open_breaker_is_said_at_once_and_a_sender_may_be_the_probe,
     failures::a_full_lane_is_waited_for_and_then_said,
     failures::a_sender_goes_ahead_of_the_queue,
+    failures::a_late_one_that_waits_in_the_queue_is_attempted_for_the_provider_s_next_try,
     failures::what_is_late_dies_and_the_provider_s_next_try_revives_it,
     failures::what_is_late_may_go_to_the_queue_and_its_answer_is_kept,
     failures::a_kill_in_an_attempt_leaves_the_next_to_the_provider,

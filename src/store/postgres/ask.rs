@@ -37,7 +37,7 @@ pub(super) async fn lease_now(shared: &Arc<Shared>, want: &Want) -> Result<Found
         .lost_but_running(slot, shared.leases_now())
         .contains(&event)
     {
-        return Ok(Found::Running);
+        return Ok(Found::Running { event: want.event });
     }
     let token = LeaseToken::new(rand::random());
     let mut unheard = false;
@@ -104,7 +104,7 @@ async fn ask(shared: &Arc<Shared>, want: &Want, slot: usize, event: Uuid, token:
         return Err(Failure::Lost("the database said nothing of a dispatch".to_owned()));
     };
     if row.try_get::<_, Option<i64>>("token")?.is_none() {
-        return not_leased(row);
+        return not_leased(want, row);
     }
     shared
         .sources
@@ -118,7 +118,7 @@ async fn ask(shared: &Arc<Shared>, want: &Want, slot: usize, event: Uuid, token:
     Ok(Found::Leased(shared.leased(lane, grant)))
 }
 
-fn not_leased(row: &Row) -> Result<Found, Failure> {
+fn not_leased(want: &Want, row: &Row) -> Result<Found, Failure> {
     if let Some(reply) = kept_reply(row)? {
         return Ok(Found::Replied(reply));
     }
@@ -128,7 +128,7 @@ fn not_leased(row: &Row) -> Result<Found, Failure> {
         // Nothing was to be taken.
         Some(DispatchState::Pending | DispatchState::Dead) => Found::Waiting,
         Some(DispatchState::Leased) if lapsed => Found::Waiting,
-        Some(DispatchState::Leased) => Found::Running,
+        Some(DispatchState::Leased) => Found::Running { event: want.event },
         Some(state) => Found::Over(Some(state)),
         None if row.try_get("is_here")? => Found::Elsewhere,
         None => Found::Over(None),

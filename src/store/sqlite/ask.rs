@@ -92,7 +92,7 @@ impl Writer {
             return found(Found::Replied(reply));
         }
         match state_from(state) {
-            Some(DispatchState::Leased) => found(Found::Running),
+            Some(DispatchState::Leased) => found(Found::Running { event }),
             Some(DispatchState::Pending | DispatchState::Dead) if !want.take => found(Found::Waiting),
             Some(DispatchState::Pending) => self.lease_for_asker(turn, slot, id),
             Some(DispatchState::Dead) => {

@@ -353,6 +353,8 @@ impl Writer {
         self.appends.extend(work.appends);
         self.settles.extend(work.settles);
         self.declines.extend(work.declines);
+        // Whoever waits no more is not kept while the store cannot answer.
+        self.asks.retain(|ask| !ask.found.is_closed());
         self.asks.extend(work.asks);
         self.give_backs.extend(work.give_backs);
         self.orders.extend(work.orders);

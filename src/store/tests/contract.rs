@@ -63,6 +63,7 @@ macro_rules! contract {
             reply::a_waited_for_dispatch_is_its_askers_and_its_answer_every_duplicates,
             reply::a_failed_attempt_leaves_the_next_to_a_duplicate_and_then_to_the_lane,
             reply::what_nobody_asked_for_in_time_is_handed_to_the_lane,
+            reply::what_lies_ready_for_the_lane_is_taken_for_a_sender_that_comes_late,
             reply::a_lease_that_is_declined_was_no_attempt,
             reply::a_duplicate_of_a_dead_one_asks_for_it_and_the_lane_does_not_get_it,
             reply::a_crash_in_an_attempt_leaves_the_next_to_a_duplicate,

@@ -97,10 +97,16 @@ pub(in crate::store::tests) async fn a_waited_for_dispatch_is_its_askers_and_its
     assert!(matches!(look(&store, &bench.delivery("a")).await, Found::Waiting));
     let lease = leased(&store, &bench.delivery("a")).await;
     let event = lease.event.id;
-    assert!(matches!(look(&store, &bench.delivery("a")).await, Found::Running));
+    assert!(matches!(
+        look(&store, &bench.delivery("a")).await,
+        Found::Running { .. }
+    ));
     assert_eq!((lease.attempt, lease.attempts_on_clock, lease.replay), (1, 1, false));
     assert!(store.holds(&lease));
-    assert!(matches!(request(&store, &bench.delivery("a")).await, Found::Running));
+    assert!(matches!(
+        request(&store, &bench.delivery("a")).await,
+        Found::Running { .. }
+    ));
     lane_has_nothing(&store).await;
     let kept = Reply {
         body: None,
@@ -171,6 +177,27 @@ pub(in crate::store::tests) async fn what_nobody_asked_for_in_time_is_handed_to_
     bench.later(PATIENCE).await;
     let mut feed = store.feed(&app()).unwrap();
     assert_eq!(next(&mut feed).await.attempt, 1);
+}
+
+pub(in crate::store::tests) async fn what_lies_ready_for_the_lane_is_taken_for_a_sender_that_comes_late<B: Bench>() {
+    let bench = bench::<B>().await;
+    let store = bench.open().await;
+    let event = append(&store, &bench.delivery("a")).await;
+    append(&store, &bench.delivery("b")).await;
+    all_admitted(&store).await;
+    assert!(store.take_ready(&app(), event).is_none());
+    bench.later(PATIENCE).await;
+    reach(HashMap::from([(DispatchState::Leased, 2)]), || states(&store, "app")).await;
+    let Found::Running { event: meant } = request(&store, &bench.delivery("a")).await else {
+        panic!("the lane has it");
+    };
+    assert_eq!(meant, event);
+    let lease = store.take_ready(&app(), event).unwrap();
+    assert_eq!((lease.event.id, lease.attempt), (event, 1));
+    let mut feed = store.feed(&app()).unwrap();
+    assert_ne!(next(&mut feed).await.event.id, event, "the other one");
+    store.settle(replied(lease, reply(200)), Next::Delivered).await.unwrap();
+    assert!(matches!(request(&store, &bench.delivery("a")).await, Found::Replied(_)));
 }
 
 pub(in crate::store::tests) async fn a_lease_that_is_declined_was_no_attempt<B: Bench>() {
@@ -271,7 +298,7 @@ pub(in crate::store::tests) async fn of_many_askers_at_two_handles_one_has_it<B:
         for ask in futures_in_order(asks).await {
             match ask {
                 Found::Leased(lease) => leases.push(lease),
-                Found::Running => {}
+                Found::Running { .. } => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -290,7 +317,10 @@ pub(in crate::store::tests) async fn what_a_vanished_handle_attempted_is_taken_o
     let (one, two) = (bench.open().await, bench.open().await);
     leased(&one, &bench.delivery("a")).await.forget();
     bench.crash(one).await;
-    assert!(matches!(request(&two, &bench.delivery("a")).await, Found::Running));
+    assert!(matches!(
+        request(&two, &bench.delivery("a")).await,
+        Found::Running { .. }
+    ));
     bench.later(LAPSED).await;
     assert!(matches!(look(&two, &bench.delivery("a")).await, Found::Waiting));
     assert_eq!(leased(&two, &bench.delivery("a")).await.attempt, 2);
