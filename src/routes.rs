@@ -324,7 +324,13 @@ impl Routes {
     /// What the client is told, and the log.
     fn failed(&self, route: &Route, sender: &Sender, failed: Failed) -> (RouteOutcome, Response<Full<Bytes>>) {
         let (outcome, problem, cause) = match failed {
-            Failed::Refused(problem) => return (RouteOutcome::Refused, closing(problem)),
+            Failed::Refused(problem) => {
+                let mut response = closing(problem);
+                if problem == problem::WEBSOCKET_VERSION {
+                    upgrade::say_version(response.headers_mut());
+                }
+                return (RouteOutcome::Refused, response);
+            }
             Failed::ClientLeft => {
                 let mut response = Response::new(Full::default());
                 // nginx's status for it; nobody is expected to read it.

@@ -22,7 +22,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
@@ -170,21 +170,13 @@ pub async fn serve<H: Handler>(
             address: peer,
             shared: Arc::default(),
         };
-        let io = GuardedStream::new(
-            stream,
-            &settings,
-            Arc::clone(&peer.shared),
-            metrics.clone(),
-            clock.clone(),
-        );
+        let place = Place::take(slot, &metrics);
+        let io = GuardedStream::new(stream, place, &settings, Arc::clone(&peer.shared), clock.clone());
         let handler = Arc::clone(&handler);
         let builder = Arc::clone(&builder);
         let metrics = metrics.clone();
         let (stop, cut) = (stop.clone(), cut.clone());
         tracker.spawn(async move {
-            let _slot = slot;
-            metrics.server().connections.add(1);
-            metrics.server().connections_accepted.add(1);
             let address = peer.address;
             let service = service_fn(move |request: Request<Incoming>| {
                 let busy = peer.hold();
@@ -210,7 +202,6 @@ pub async fn serve<H: Handler>(
                 count_failure(&metrics, &*error);
                 debug!(%error, peer = %address, "connection ended early");
             }
-            metrics.server().connections.add(-1);
         });
     }
 }
@@ -280,12 +271,35 @@ impl<B: Body + Unpin> Body for Answered<B> {
     }
 }
 
+/// One of the connections that there may be; held by the stream, which outlives its HTTP when it becomes a tunnel.
+struct Place {
+    _slot: OwnedSemaphorePermit,
+    metrics: Metrics,
+}
+
+impl Place {
+    fn take(slot: OwnedSemaphorePermit, metrics: &Metrics) -> Self {
+        metrics.server().connections.add(1);
+        metrics.server().connections_accepted.add(1);
+        Self {
+            _slot: slot,
+            metrics: metrics.clone(),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.metrics.server().connections.add(-1);
+    }
+}
+
 /// A TCP stream whose heads are guarded and whose waits have deadlines.
 struct GuardedStream {
     stream: TcpStream,
     guard: HeadGuard,
     shared: Arc<Shared>,
-    metrics: Metrics,
+    place: Place,
     clock: Clock,
     head_timeout: Duration,
     idle_timeout: Duration,
@@ -306,12 +320,12 @@ enum Phase {
 }
 
 impl GuardedStream {
-    fn new(stream: TcpStream, settings: &ListenSettings, shared: Arc<Shared>, metrics: Metrics, clock: Clock) -> Self {
+    fn new(stream: TcpStream, place: Place, settings: &ListenSettings, shared: Arc<Shared>, clock: Clock) -> Self {
         Self {
             stream,
             guard: HeadGuard::new(settings.head.max(8192)),
             shared,
-            metrics,
+            place,
             clock,
             head_timeout: settings.head_timeout,
             idle_timeout: settings.idle_timeout,
@@ -350,8 +364,8 @@ impl GuardedStream {
             let now = self.clock.monotonic();
             if now >= deadline {
                 match phase {
-                    Phase::Head => self.metrics.server().heads_too_slow.add(1),
-                    Phase::Idle => self.metrics.server().idle_closed.add(1),
+                    Phase::Head => self.place.metrics.server().heads_too_slow.add(1),
+                    Phase::Idle => self.place.metrics.server().idle_closed.add(1),
                 }
                 return Poll::Ready(io::Error::from(io::ErrorKind::TimedOut));
             }
@@ -381,7 +395,7 @@ impl GuardedStream {
         loop {
             let now = self.clock.monotonic();
             if now >= deadline {
-                self.metrics.server().stalled_closed.add(1);
+                self.place.metrics.server().stalled_closed.add(1);
                 return Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut)));
             }
             let timer = self

@@ -90,6 +90,12 @@ pub(super) fn ask(headers: &mut HeaderMap) {
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
 }
 
+/// What a client of another version is told beside 426 (RFC 6455 section 4.4).
+pub(super) fn say_version(headers: &mut HeaderMap) {
+    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(VERSION, HeaderValue::from_static("13"));
+}
+
 impl Handshake {
     /// Whether a 101 opens this WebSocket; says why not.
     pub(super) fn is_answered_by(&self, headers: &HeaderMap) -> Result<(), &'static str> {

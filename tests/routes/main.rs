@@ -19,7 +19,11 @@ mod harness;
 mod failing;
 mod passing;
 mod paths;
+mod raw;
 mod smuggling;
+mod streams;
+mod two;
+mod websocket;
 
 use harness::{Setup, Stage, Upstream};
 
