@@ -136,10 +136,12 @@ impl Routes {
                 .entry(target.name.clone())
                 .or_insert_with(|| Arc::new(Proxy::new(target, clock.clone(), tracker.clone())));
             let pattern = settings.pattern.clone();
+            let own = metrics.route(&settings.name);
+            own.set_place(pattern.to_string(), target.name.to_string());
             let route = Route {
                 folded: shadow::folded(pattern.prefix()),
                 proxy: Arc::clone(proxy),
-                metrics: metrics.route(&settings.name),
+                metrics: own,
                 settings,
             };
             // The configuration has each pattern once.

@@ -3,7 +3,11 @@
 //! Apart from the internal types on purpose: those may change, these are public interface. What the OpenAPI document
 //! says is checked against them by a test.
 
+mod route;
+
 use serde::{Deserialize, Serialize};
+
+pub use self::route::RouteStatus;
 
 /// `GET /api/v1/events`: newest first.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -241,6 +245,12 @@ pub struct Status {
     pub redis: Option<RedisStatus>,
     /// By name.
     pub sources: Vec<SourceStatus>,
+    /// By name.
+    #[serde(default)]
+    pub routes: Vec<RouteStatus>,
+    /// Requests that no route served because their path could be taken for a source's.
+    #[serde(default)]
+    pub shadowed: u64,
     /// By name.
     pub upstreams: Vec<UpstreamStatus>,
 }
@@ -539,6 +549,7 @@ mod tests {
                 }),
             ),
             ("ShareStatus", json!(ShareStatus::default())),
+            ("RouteStatus", json!(RouteStatus::default())),
             ("Nothing", json!(Nothing::default())),
             ("ErrorBody", json!(ErrorBody::default())),
             ("ErrorDetail", json!(ErrorDetail::default())),
@@ -586,6 +597,7 @@ mod tests {
             ("Status", json!(Status::default())),
             ("StoreStatus", json!(StoreStatus::default())),
             ("SecretStatus", json!(SecretStatus::default())),
+            ("RouteStatus", json!(RouteStatus::default())),
             ("UpstreamStatus", json!(UpstreamStatus::default())),
             ("Upstreams", json!(Upstreams::default())),
             ("Upstream", json!(Upstream::default())),

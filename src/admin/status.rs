@@ -7,11 +7,11 @@ use axum::Json;
 use axum::extract::State;
 
 use super::Admin;
-use super::dto::{RedisStatus, SecretStatus, SourceStatus, Status, StoreStatus, UpstreamStatus};
+use super::dto::{RedisStatus, RouteStatus, SecretStatus, SourceStatus, Status, StoreStatus, UpstreamStatus};
 use super::error::ApiError;
 use crate::store::model::DispatchState;
 use crate::store::{Counts, UpstreamCounts};
-use crate::telemetry::metrics::{RequestOutcome, SourceMetrics, UpstreamMetrics};
+use crate::telemetry::metrics::{RequestOutcome, RouteMetrics, RouteOutcome, SourceMetrics, UpstreamMetrics};
 use crate::time::Timestamp;
 
 /// How long a status waits for the store's numbers: a person looks.
@@ -55,6 +55,13 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>) -> Result<Json<Statu
             .iter()
             .map(|(name, metrics)| source(name.as_str(), metrics))
             .collect(),
+        routes: admin
+            .metrics
+            .routes()
+            .iter()
+            .map(|(name, metrics)| route(name.as_str(), metrics))
+            .collect(),
+        shadowed: admin.metrics.server().shadowed.get(),
         upstreams: admin
             .metrics
             .upstreams()
@@ -118,6 +125,29 @@ fn source(name: &str, metrics: &SourceMetrics) -> SourceStatus {
                 last_used_at: secret.last_used().map(|at| at.to_string()),
             })
             .collect(),
+    }
+}
+
+fn route(name: &str, metrics: &RouteMetrics) -> RouteStatus {
+    let sum = |outcomes: &[RouteOutcome]| outcomes.iter().map(|outcome| metrics.requests(*outcome)).sum();
+    let now = |gauge: i64| u64::try_from(gauge).unwrap_or(0);
+    let (path, upstream) = metrics.place();
+    RouteStatus {
+        name: name.to_owned(),
+        path: path.to_owned(),
+        upstream: upstream.to_owned(),
+        answered: sum(&[
+            RouteOutcome::Success,
+            RouteOutcome::Redirect,
+            RouteOutcome::ClientError,
+            RouteOutcome::Upgraded,
+        ]),
+        upstream_errors: sum(&[RouteOutcome::ServerError]),
+        failed: sum(&[RouteOutcome::Unreachable, RouteOutcome::Broken, RouteOutcome::TimedOut]),
+        refused: sum(&[RouteOutcome::Refused, RouteOutcome::TooSlow]),
+        client_left: sum(&[RouteOutcome::ClientLeft]),
+        waiting: now(metrics.waiting.get()),
+        tunnels: now(metrics.tunnels.get()),
     }
 }
 

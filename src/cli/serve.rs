@@ -74,6 +74,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let stop = CancellationToken::new();
         let signals = TaskTracker::new();
         signals.spawn(watch_signals(stop.clone())?);
+        // Large: it holds everything that is built.
         Box::pin(App::new(loaded.config, clock).run(stop)).await
     })?;
     Ok(ExitCode::SUCCESS)

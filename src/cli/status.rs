@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::client::{AdminArgs, AdminClient, block_on};
 use super::output;
-use crate::admin::dto::{SourceStatus, Status, UpstreamStatus};
+use crate::admin::dto::{RouteStatus, SourceStatus, Status, UpstreamStatus};
 
 /// Older than this, a backlog is worth a look even though nothing is dead.
 const OLD_BACKLOG: Duration = Duration::from_secs(300);
@@ -68,6 +68,10 @@ fn shown(status: &Status) -> String {
     out.push('\n');
     out.push_str(&sources(&status.sources));
     out.push('\n');
+    if !status.routes.is_empty() {
+        out.push_str(&routes(&status.routes));
+        out.push('\n');
+    }
     out.push_str(&upstreams(&status.upstreams));
     let advice = advice(status);
     if !advice.is_empty() {
@@ -104,6 +108,26 @@ fn sources(sources: &[SourceStatus]) -> String {
             source.rejected.to_string(),
             source.failed.to_string(),
             secrets.join(", "),
+        ]);
+    }
+    output::lines(&table)
+}
+
+fn routes(routes: &[RouteStatus]) -> String {
+    let mut table = output::table(&[
+        "ROUTE", "PATH", "UPSTREAM", "ANSWERED", "5XX", "FAILED", "REFUSED", "WAITING", "TUNNELS",
+    ]);
+    for route in routes {
+        table.add_row([
+            output::printable(&route.name),
+            output::printable(&route.path),
+            output::printable(&route.upstream),
+            route.answered.to_string(),
+            route.upstream_errors.to_string(),
+            route.failed.to_string(),
+            route.refused.to_string(),
+            route.waiting.to_string(),
+            route.tunnels.to_string(),
         ]);
     }
     output::lines(&table)
@@ -255,6 +279,25 @@ mod tests {
         assert!(advice(&status)[0].contains("Redis is down"));
         status.redis = None;
         assert!(!shown(&status).contains("redis"));
+    }
+
+    #[test]
+    fn routes_are_shown_where_there_are_some() {
+        let mut status = status();
+        assert!(!shown(&status).contains("ROUTE"));
+        status.routes = vec![RouteStatus {
+            name: "api".into(),
+            path: "/api/{*rest}".into(),
+            upstream: "app".into(),
+            answered: 12,
+            failed: 3,
+            ..Default::default()
+        }];
+        let text = shown(&status);
+        let line = text.lines().find(|line| line.starts_with("api")).unwrap();
+        for part in ["/api/{*rest}", "app", "12", "3"] {
+            assert!(line.contains(part), "{part} in {line}");
+        }
     }
 
     #[test]

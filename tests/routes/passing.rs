@@ -44,6 +44,12 @@ fn a_request_and_its_answer_pass_unchanged() {
         1.0,
     );
     assert_eq!(stage.server.events("").len(), 0, "a route stores nothing");
+    let status = stage.server.admin_get("/api/v1/status").json();
+    let route = &status["routes"][0];
+    assert_eq!(
+        (&route["name"], &route["path"], &route["upstream"], &route["answered"]),
+        (&"rest".into(), &"/{*rest}".into(), &"app".into(), &1.into())
+    );
 }
 
 // FW-01

@@ -83,3 +83,8 @@ pub(crate) fn read_many(stream: &mut TcpStream, length: u64) -> std::io::Result<
     }
     Ok(())
 }
+
+/// Reads until the other side has closed.
+pub(crate) fn wait_for_end(stream: &mut TcpStream) {
+    while let Ok(1..) = stream.read(&mut [0; 1024]) {}
+}

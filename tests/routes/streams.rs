@@ -209,7 +209,7 @@ fn an_answer_that_stands_still_for_too_long_ends() {
         stream
             .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
             .unwrap();
-        stream.read(&mut [0]).ok();
+        raw::wait_for_end(&mut stream);
     });
     let (_setup, server) = start(&upstream, "idle_timeout = \"300ms\"", |setup| setup);
     let mut connection = server.connect();
@@ -253,6 +253,29 @@ fn an_answer_that_comes_before_the_body_is_read_is_passed_on() {
     connection.send(b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\nstart");
     let answer = connection.read();
     assert_eq!((answer.status, &*answer.body), (413, b"no".as_slice()));
+}
+
+#[test]
+fn an_upstream_that_answers_and_hangs_up_while_the_body_comes_is_told_of_or_passed_on() {
+    let upstream = Raw::start(|mut stream| {
+        head(&mut stream).unwrap();
+        stream
+            .write_all(b"HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno")
+            .unwrap();
+    });
+    let (_setup, server) = start(&upstream, "", |setup| setup.allow_log("gave no answer"));
+    let mut connection = server.connect();
+    connection.send(b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n");
+    // Its reset may overtake its answer; what may not happen is that nobody answers.
+    let writer = connection.0.stream.try_clone().unwrap();
+    let sending = std::thread::spawn(move || {
+        let mut writer = writer;
+        write_many(&mut writer, 100_000_000).ok();
+    });
+    let answer = connection.read();
+    assert!([413, 502].contains(&answer.status), "{answer:?}");
+    drop(connection);
+    sending.join().unwrap();
 }
 
 #[test]
@@ -320,7 +343,7 @@ fn an_endless_stream_does_not_hold_the_shutdown_for_ever() {
     let upstream = Raw::start(|mut stream| {
         head(&mut stream).unwrap();
         stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nhalf").unwrap();
-        stream.read(&mut [0]).ok();
+        raw::wait_for_end(&mut stream);
     });
     let (_setup, mut server) = start(&upstream, "", |setup| {
         setup

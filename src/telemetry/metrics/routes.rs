@@ -1,6 +1,6 @@
 //! What is counted of routes.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -92,9 +92,20 @@ pub struct RouteMetrics {
     pub cut_by_upstream: Counter,
     /// Answers whose client left before their end.
     pub cut_by_client: Counter,
+    place: OnceLock<(String, String)>,
 }
 
 impl RouteMetrics {
+    /// Says which paths go to which upstream, for people; the first call counts.
+    pub fn set_place(&self, path: String, upstream: String) {
+        self.place.get_or_init(|| (path, upstream));
+    }
+
+    /// Pattern and upstream.
+    pub fn place(&self) -> (&str, &str) {
+        self.place.get().map_or(("", ""), |(path, upstream)| (path, upstream))
+    }
+
     /// A request has come; it counts as one whose client left unless it is said how it ended.
     pub fn began(self: &Arc<Self>) -> Running {
         self.waiting.add(1);
