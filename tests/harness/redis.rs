@@ -141,7 +141,8 @@ impl Redis {
         found
     }
 
-    fn names(&self) -> Vec<String> {
+    /// The names of the product's keys, of all namespaces.
+    pub(crate) fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
         let mut cursor = "0".to_owned();
         loop {

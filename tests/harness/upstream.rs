@@ -47,6 +47,8 @@ pub(crate) enum Answer {
     Status(u16),
     /// These bytes, whatever they are.
     Raw(Vec<u8>),
+    /// These bytes, and then the connection is closed.
+    Part(Vec<u8>),
     /// Another answer, later.
     After(Duration, Box<Answer>),
     /// The connection is closed without an answer.
@@ -195,6 +197,11 @@ impl Drop for Upstream {
     }
 }
 
+/// Also for the test's own copy of the socket.
+fn close(wire: &Wire) {
+    wire.stream.shutdown(std::net::Shutdown::Both).ok();
+}
+
 fn serve(stream: TcpStream, shared: &Shared) {
     let mut wire = Wire::new(stream);
     // A peer that resets the connection ends it, as one that closes it does.
@@ -219,7 +226,12 @@ fn serve(stream: TcpStream, shared: &Shared) {
         let bytes = match answer {
             Answer::Status(status) => format!("HTTP/1.1 {status} Status\r\nContent-Length: 0\r\n\r\n").into_bytes(),
             Answer::Raw(bytes) => bytes,
-            Answer::Close | Answer::After(..) => return,
+            Answer::Part(bytes) => {
+                // A peer that is gone has nothing to be told.
+                wire.stream.write_all(&bytes).ok();
+                return close(&wire);
+            }
+            Answer::Close | Answer::After(..) => return close(&wire),
             Answer::Hang => {
                 // Ends when the peer or the test closes the socket.
                 wire.read_message(false).ok();

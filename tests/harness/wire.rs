@@ -71,6 +71,19 @@ impl Wire {
         }))
     }
 
+    /// Everything up to the end of `pattern`.
+    #[track_caller]
+    pub(crate) fn read_until(&mut self, pattern: &[u8]) -> Vec<u8> {
+        loop {
+            if let Some(at) = find(&self.buffer, pattern) {
+                let rest = self.buffer.split_off(at + pattern.len());
+                return std::mem::replace(&mut self.buffer, rest);
+            }
+            let more = self.fill().unwrap();
+            assert!(more, "closed after {:?}", String::from_utf8_lossy(&self.buffer));
+        }
+    }
+
     fn read_head(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
             if let Some(end) = find(&self.buffer, b"\r\n\r\n") {
