@@ -1,6 +1,6 @@
 //! The admin listener: health, readiness, metrics and the JSON API, never on the public port.
 //!
-//! It reads the store page by page and changes it only by replay and discard; lanes it pauses and resumes. Who may ask is decided in [`auth`], before
+//! It reads the store page by page and changes it only by replay, discard and resolving; lanes it pauses and resumes. Who may ask is decided in [`auth`], before
 //! any path is looked at; what is answered is shaped in [`dto`]; errors have one shape ([`error`]).
 //!
 //! `/readyz` says whether the server should get traffic: the store takes events and nobody asked it to stop. It does not
@@ -13,6 +13,7 @@ pub mod dto;
 pub mod error;
 
 mod events;
+mod idempotency;
 mod listen;
 mod status;
 mod upstreams;
@@ -126,6 +127,12 @@ fn router(admin: Arc<Admin>) -> Router {
         .route("/api/v1/events/{id}", get(events::show))
         .route("/api/v1/events/{id}/replay", post(events::replay))
         .route("/api/v1/events/{id}/discard", post(events::discard))
+        .route("/api/v1/idempotency", get(idempotency::list))
+        .route("/api/v1/idempotency/{route}/{digest}", get(idempotency::show))
+        .route(
+            "/api/v1/idempotency/{route}/{digest}/resolve",
+            post(idempotency::resolve),
+        )
         .route("/api/v1/upstreams", get(upstreams::list))
         .route("/api/v1/upstreams/{name}/pause", post(upstreams::pause))
         .route("/api/v1/upstreams/{name}/resume", post(upstreams::resume))

@@ -26,10 +26,13 @@ use crate::dedupe::teller::TELLS;
 use crate::forward::Forwarder;
 use crate::forward::answer::QUESTIONS_MAX;
 use crate::forward::settings::{SourceSettings, UpstreamSettings};
+use crate::ingest::body::Budget;
 use crate::ingest::source::Source;
 use crate::ingest::{Ingest, IngestSettings};
 use crate::net::listen::{self, ListenSettings};
 use crate::public::Public;
+use crate::routes::idempotency::memory::Memory;
+use crate::routes::idempotency::{self, SharedParts};
 use crate::routes::{Routes, RoutesSettings};
 use crate::store::Store;
 use crate::store::settings::Place;
@@ -58,7 +61,8 @@ impl App {
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         let Self { config, clock, metrics } = self;
         metrics.server().limits.get_or_init(|| bounds(&config));
-        let beside = Beside::start(&config.store, config.redis.clone(), &metrics, &clock);
+        let answers = Memory::new(config.limits.replay_cache);
+        let beside = Beside::start(&config.store, config.redis.clone(), answers.clone(), &metrics, &clock);
         // A database may be waited for.
         let store = tokio::select! {
             store = open_store(&config, &clock, &beside) => store?,
@@ -103,8 +107,24 @@ impl App {
         let listener = bind(config.listen, "listen")?;
         let address = listener.local_addr()?;
         let stop_accepting = CancellationToken::new();
+        let budget = Budget::new(config.limits.in_flight, metrics.clone());
+        let has_keys = config.routes.iter().any(|route| route.idempotency.is_some());
+        let idempotency = has_keys.then(|| {
+            idempotency::Shared::new(SharedParts {
+                store: store.clone(),
+                memory: answers,
+                redis: beside.redis(),
+                budget: budget.clone(),
+                body_timeout: config.limits.body_timeout,
+                running: config.limits.connections,
+                metrics: metrics.clone(),
+                clock: clock.clone(),
+                tracker: ingest_tasks.clone(),
+            })
+        });
         let routes = Routes::new(
             RoutesSettings {
+                idempotency,
                 routes: config.routes,
                 trusted_proxies: config.trusted_proxies.clone(),
                 body_timeout: config.limits.body_timeout,
@@ -120,6 +140,7 @@ impl App {
                 limits: config.limits.clone(),
                 sources,
                 trusted_proxies: config.trusted_proxies,
+                budget,
             },
             store.clone(),
             beside.front(),
@@ -221,6 +242,7 @@ fn bounds(config: &Config) -> Vec<(&'static str, u64)> {
         ("limits.idle_timeout", limits.idle_timeout.as_secs()),
         ("limits.in_flight", limits.in_flight),
         ("limits.unadmitted", count(limits.unadmitted)),
+        ("limits.replay_cache", limits.replay_cache),
         ("store.max_bytes", store.max_bytes),
         ("recent_keys", count(RECENT_KEYS)),
         ("answers_waiting", count(QUESTIONS_MAX)),

@@ -7,6 +7,7 @@ pub mod client;
 pub mod demo;
 pub mod events;
 pub mod health;
+pub mod idempotency;
 pub mod output;
 pub mod providers;
 pub mod scheme;
@@ -60,6 +61,8 @@ pub enum Command {
     Events(events::Args),
     /// Follow events as they arrive
     Tail(tail::Args),
+    /// Find calls with an Idempotency-Key, and resolve those of which nobody knows whether they took effect
+    Idempotency(idempotency::Args),
 
     /// Re-read the configuration of the running server
     #[command(hide = true)]
@@ -110,6 +113,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Upstreams(args) => upstreams::run(args),
         Command::Events(args) => events::run(args),
         Command::Tail(args) => tail::run(args),
+        Command::Idempotency(args) => idempotency::run(args),
         Command::Reload(_) => Ok(not_in_this_version("reload")),
         Command::Sources(_) => Ok(not_in_this_version("sources")),
         Command::Selftest(_) => Ok(not_in_this_version("selftest")),

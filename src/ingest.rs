@@ -70,6 +70,8 @@ pub struct IngestSettings {
     pub sources: Vec<Arc<Source>>,
     /// Proxies that may name the client.
     pub trusted_proxies: Vec<IpNet>,
+    /// Of all bodies in memory (`limits.in_flight`).
+    pub budget: Budget,
 }
 
 /// Serves the sources.
@@ -138,7 +140,7 @@ impl Ingest {
             .collect();
         Self {
             sources,
-            budget: Budget::new(settings.limits.in_flight, metrics),
+            budget: settings.budget,
             limits: settings.limits,
             trusted_proxies: settings.trusted_proxies,
             store,

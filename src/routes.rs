@@ -13,6 +13,7 @@
 //! `limits.connections`.
 
 pub mod body;
+pub mod idempotency;
 mod log;
 pub mod message;
 pub mod problem;
@@ -39,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::body::{Body, Outgoing, Upload, UploadFailed};
+use self::idempotency::Idempotency;
 use self::log::FailureLog;
 use self::message::{Length, Sender};
 use self::problem::Problem;
@@ -71,6 +73,8 @@ pub struct RoutesSettings {
     pub trusted_proxies: Vec<IpNet>,
     /// How long a client may send nothing of a body that is wanted (`limits.body_timeout`).
     pub body_timeout: Duration,
+    /// For routes with `idempotency`, where there are any.
+    pub idempotency: Option<idempotency::Shared>,
 }
 
 /// Serves what no source does.
@@ -95,6 +99,7 @@ pub struct Route {
     /// Its pattern's beginning, as [`shadow::folded`] has it.
     folded: String,
     proxy: Arc<Proxy>,
+    idempotency: Option<Arc<Idempotency>>,
     metrics: Arc<RouteMetrics>,
 }
 
@@ -128,6 +133,7 @@ impl Routes {
             let forward_path = source.forward_path.as_ref().map(http::uri::PathAndQuery::path);
             (&source.name, source.path.as_str(), forward_path)
         }));
+        let shared = settings.idempotency;
         let mut proxies = BTreeMap::new();
         let mut table = Table::default();
         for settings in settings.routes {
@@ -138,7 +144,11 @@ impl Routes {
             let pattern = settings.pattern.clone();
             let own = metrics.route(&settings.name);
             own.set_place(pattern.to_string(), target.name.to_string());
+            let with_keys = shared.as_ref().zip(settings.idempotency.clone());
+            let idempotency =
+                with_keys.map(|(shared, own)| Idempotency::new(&settings, own, Arc::clone(proxy), shared.clone()));
             let route = Route {
+                idempotency: idempotency.map(Arc::new),
                 folded: shadow::folded(pattern.prefix()),
                 proxy: Arc::clone(proxy),
                 metrics: own,
@@ -195,7 +205,14 @@ impl Routes {
         let sender = self.sender(&mut parts, &peer);
         let is_head = parts.method == Method::HEAD;
         let passed = match upgrade::asked(&mut parts, &body) {
-            Asked::Nothing => self.exchange(route, parts, body, &sender, &peer).await,
+            Asked::Nothing => match route.keys_of(&parts) {
+                Some(idempotency) => {
+                    let response = idempotency.serve(parts, body, &sender).await;
+                    running.end(RouteOutcome::of(response.status()), self.clock.monotonic().since(began));
+                    return response;
+                }
+                None => self.exchange(route, parts, body, &sender, &peer).await,
+            },
             Asked::WebSocket(handshake) => self.open(route, parts, &sender, &peer, handshake).await,
             Asked::Invalid(problem) => {
                 drop(Unread::of(&parts.headers, body, &self.tracker));
@@ -211,6 +228,9 @@ impl Routes {
                     return Response::from_parts(parts, body);
                 }
                 message::inbound(&mut parts, Length::of(&body), is_head);
+                if route.idempotency.is_some() {
+                    idempotency::answer::unmark(&mut parts.headers);
+                }
                 Response::from_parts(parts, body)
             }
             Err(failed) => {
@@ -366,6 +386,13 @@ impl Routes {
 }
 
 impl Route {
+    /// What serves a request whose `Idempotency-Key`, or whose lack of one, means something here.
+    fn keys_of(&self, parts: &Parts) -> Option<&Arc<Idempotency>> {
+        self.idempotency
+            .as_ref()
+            .filter(|idempotency| idempotency.concerns(parts))
+    }
+
     /// Its name.
     pub fn name(&self) -> &RouteName {
         &self.settings.name

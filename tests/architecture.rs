@@ -51,7 +51,7 @@ const ROOMS: [(&str, &[&str]); 12] = [
 ];
 
 /// Files that decide and do nothing: no runtime, no dice, no clock, no file, no socket.
-const PURE: [&str; 22] = [
+const PURE: [&str; 32] = [
     "verify.rs",
     "verify/",
     "key.rs",
@@ -67,6 +67,16 @@ const PURE: [&str; 22] = [
     "forward/breaker.rs",
     "forward/backoff.rs",
     "forward/outcome.rs",
+    "routes/idempotency/answer.rs",
+    "routes/idempotency/canonical.rs",
+    "routes/idempotency/fingerprint.rs",
+    "routes/idempotency/finished.rs",
+    "routes/idempotency/key.rs",
+    "routes/idempotency/outcome.rs",
+    "routes/idempotency/problem.rs",
+    "routes/idempotency/scope.rs",
+    "routes/idempotency/settings.rs",
+    "config/file/idempotency.rs",
     "routes/message.rs",
     "routes/problem.rs",
     "routes/shadow.rs",

@@ -3,10 +3,12 @@
 //! Apart from the internal types on purpose: those may change, these are public interface. What the OpenAPI document
 //! says is checked against them by a test.
 
+mod idempotency;
 mod route;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::idempotency::{GivenAnswer, KeptAnswer, RecordDetail, RecordFilter, RecordPage, RecordSummary, Resolve};
 pub use self::route::RouteStatus;
 
 /// `GET /api/v1/events`: newest first.
@@ -243,6 +245,9 @@ pub struct Status {
     /// Redis, where it is configured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub redis: Option<RedisStatus>,
+    /// Calls with an `Idempotency-Key`, where a route has `idempotency`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub idempotency: Option<IdempotencyStatus>,
     /// By name.
     pub sources: Vec<SourceStatus>,
     /// By name.
@@ -283,6 +288,22 @@ pub struct RedisStatus {
     pub breaker_open: bool,
     /// What it has not been told yet.
     pub waiting_tells: u64,
+}
+
+/// Records of idempotent calls in a status.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct IdempotencyStatus {
+    /// Calls that run.
+    pub running: u64,
+    /// Calls whose answer is kept.
+    pub done: u64,
+    /// Calls whose answer was passed on without being kept.
+    pub unstored: u64,
+    /// Calls of which nobody knows whether they took effect.
+    pub ambiguous: u64,
+    /// Age of the oldest of these; absent when there is none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub oldest_ambiguous_seconds: Option<u64>,
 }
 
 /// One source in a status. Counts are since the start of the process.
@@ -508,6 +529,7 @@ mod tests {
                 json!(Status {
                     not_ready: some(),
                     redis: Some(RedisStatus::default()),
+                    idempotency: Some(IdempotencyStatus::default()),
                     ..Status::default()
                 }),
             ),
@@ -520,6 +542,57 @@ mod tests {
                 }),
             ),
             ("RedisStatus", json!(RedisStatus::default())),
+            (
+                "IdempotencyStatus",
+                json!(IdempotencyStatus {
+                    oldest_ambiguous_seconds: Some(1),
+                    ..IdempotencyStatus::default()
+                }),
+            ),
+            (
+                "RecordPage",
+                json!(RecordPage {
+                    next_cursor: some(),
+                    ..RecordPage::default()
+                }),
+            ),
+            (
+                "RecordSummary",
+                json!(RecordSummary {
+                    status: Some(1),
+                    ..RecordSummary::default()
+                }),
+            ),
+            (
+                "RecordDetail",
+                json!(RecordDetail {
+                    expires_at: some(),
+                    answer: Some(KeptAnswer::default()),
+                    ..RecordDetail::default()
+                }),
+            ),
+            (
+                "KeptAnswer",
+                json!(KeptAnswer {
+                    body_text: some(),
+                    ..KeptAnswer::default()
+                }),
+            ),
+            (
+                "Resolve",
+                json!(Resolve {
+                    release: true,
+                    answer: Some(GivenAnswer::default()),
+                }),
+            ),
+            (
+                "GivenAnswer",
+                json!(GivenAnswer {
+                    content_type: some(),
+                    body: some(),
+                    ..GivenAnswer::default()
+                }),
+            ),
             ("SourceStatus", json!(SourceStatus::default())),
             (
                 "SecretStatus",
@@ -598,6 +671,11 @@ mod tests {
             ("StoreStatus", json!(StoreStatus::default())),
             ("SecretStatus", json!(SecretStatus::default())),
             ("RouteStatus", json!(RouteStatus::default())),
+            ("IdempotencyStatus", json!(IdempotencyStatus::default())),
+            ("RecordPage", json!(RecordPage::default())),
+            ("RecordSummary", json!(RecordSummary::default())),
+            ("RecordDetail", json!(RecordDetail::default())),
+            ("KeptAnswer", json!(KeptAnswer::default())),
             ("UpstreamStatus", json!(UpstreamStatus::default())),
             ("Upstreams", json!(Upstreams::default())),
             ("Upstream", json!(Upstream::default())),

@@ -47,6 +47,12 @@ pub enum ApiError {
     /// It is appended and not admitted yet.
     #[error("the event waits for admission and will be forwarded by itself; ask again in a moment")]
     NotAdmitted,
+    /// No record of an idempotent call is found by this (any more).
+    #[error("there is no such record; a record ends with its route's `ttl`")]
+    NoSuchRecord,
+    /// Only what nobody knows needs a person's word.
+    #[error("the record is {0}, not ambiguous: there is nothing to resolve")]
+    NotAmbiguous(&'static str),
     /// No upstream with this name is configured.
     #[error("no upstream `{0}` is configured")]
     NoSuchUpstream(String),
@@ -98,6 +104,8 @@ impl ApiError {
             Self::MethodNotAllowed => "method_not_allowed",
             Self::NoSuchEvent => "no_such_event",
             Self::NotAdmitted => "not_admitted",
+            Self::NoSuchRecord => "no_such_record",
+            Self::NotAmbiguous(_) => "not_ambiguous",
             Self::NoSuchUpstream(_) | Self::UnknownUpstream { .. } => "no_such_upstream",
             Self::NotRecorded { .. } => "not_recorded",
             Self::Metrics => "metrics_failed",
@@ -114,8 +122,10 @@ impl ApiError {
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::BadRequest(_) | Self::NoSuchUpstream(_) => StatusCode::BAD_REQUEST,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::NoSuchPath | Self::NoPage | Self::NoSuchEvent | Self::UnknownUpstream { .. } => StatusCode::NOT_FOUND,
-            Self::NotAdmitted => StatusCode::CONFLICT,
+            Self::NoSuchPath | Self::NoPage | Self::NoSuchEvent | Self::NoSuchRecord | Self::UnknownUpstream { .. } => {
+                StatusCode::NOT_FOUND
+            }
+            Self::NotAdmitted | Self::NotAmbiguous(_) => StatusCode::CONFLICT,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::Metrics => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Store(_) | Self::NotRecorded { .. } | Self::Timeout => StatusCode::SERVICE_UNAVAILABLE,

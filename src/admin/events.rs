@@ -22,10 +22,10 @@ use crate::store::{self, AttemptRecord, DispatchSummary, EventDetail, EventFilte
 use crate::time::Timestamp;
 
 /// The most events of a page.
-const PAGE_MAX: usize = 500;
+pub(super) const PAGE_MAX: usize = 500;
 
 /// Events of a page unless the request says otherwise.
-const PAGE_DEFAULT: usize = 50;
+pub(super) const PAGE_DEFAULT: usize = 50;
 
 /// What stands for a value that nobody should see.
 const MASKED: &str = "(masked)";
@@ -318,7 +318,7 @@ fn attempt(upstream: &UpstreamName, record: &AttemptRecord) -> dto::Attempt {
     }
 }
 
-fn masked_header((name, value): (&HeaderName, &HeaderValue)) -> (String, String) {
+pub(super) fn masked_header((name, value): (&HeaderName, &HeaderValue)) -> (String, String) {
     let shown = if is_credential(name) {
         MASKED.to_owned()
     } else {

@@ -7,11 +7,16 @@ use axum::Json;
 use axum::extract::State;
 
 use super::Admin;
-use super::dto::{RedisStatus, RouteStatus, SecretStatus, SourceStatus, Status, StoreStatus, UpstreamStatus};
+use super::dto::{
+    IdempotencyStatus, RedisStatus, RouteStatus, SecretStatus, SourceStatus, Status, StoreStatus, UpstreamStatus,
+};
 use super::error::ApiError;
 use crate::store::model::DispatchState;
+use crate::store::records::RecordKind;
 use crate::store::{Counts, UpstreamCounts};
-use crate::telemetry::metrics::{RequestOutcome, RouteMetrics, RouteOutcome, SourceMetrics, UpstreamMetrics};
+use crate::telemetry::metrics::{
+    RecordMetrics, RequestOutcome, RouteMetrics, RouteOutcome, SourceMetrics, UpstreamMetrics,
+};
 use crate::time::Timestamp;
 
 /// How long a status waits for the store's numbers: a person looks.
@@ -49,6 +54,7 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>) -> Result<Json<Statu
             breaker_open: redis.breaker_open.get() != 0,
             waiting_tells: u64::try_from(redis.tells_queued.get()).unwrap_or(0),
         }),
+        idempotency: admin.metrics.records_if_any().map(idempotency),
         sources: admin
             .metrics
             .sources()
@@ -101,7 +107,30 @@ pub(super) async fn refresh(admin: &Admin) -> Result<Counts, ApiError> {
         let oldest = counted.oldest_pending.map_or(0, |oldest| millis_since(now, oldest));
         metrics.oldest_pending.set(oldest);
     }
+    if let Some(records) = admin.metrics.records_if_any() {
+        let counts = admin.store.record_counts().await?;
+        for kind in RecordKind::ALL {
+            records.set_records(kind, counts.kinds.get(&kind).copied().unwrap_or(0));
+        }
+        let oldest = counts
+            .oldest_ambiguous
+            .map_or(0, |oldest| millis_since(now, oldest).max(1));
+        records.oldest_ambiguous.set(oldest);
+    }
     Ok(counts)
+}
+
+/// As of the last look at the store.
+fn idempotency(metrics: &RecordMetrics) -> IdempotencyStatus {
+    let in_state = |kind| u64::try_from(metrics.records(kind)).unwrap_or(0);
+    let oldest = u64::try_from(metrics.oldest_ambiguous.get()).unwrap_or(0);
+    IdempotencyStatus {
+        running: in_state(RecordKind::Running),
+        done: in_state(RecordKind::Done),
+        unstored: in_state(RecordKind::Unstored),
+        ambiguous: in_state(RecordKind::Ambiguous),
+        oldest_ambiguous_seconds: (oldest > 0).then_some(oldest / 1000),
+    }
 }
 
 fn source(name: &str, metrics: &SourceMetrics) -> SourceStatus {

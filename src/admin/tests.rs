@@ -252,6 +252,7 @@ async fn every_described_path_exists() {
     for (path, methods) in paths {
         let path = path.replace("{id}", "01900000-0000-7000-8000-000000000000");
         let path = path.replace("{name}", "app");
+        let path = path.replace("{route}", "orders").replace("{digest}", &"0".repeat(64));
         for method in methods.as_object().unwrap().keys() {
             let answer = match method.as_str() {
                 "get" => admin.get(&path).await,

@@ -18,6 +18,7 @@ use crate::dedupe::redis::Redis;
 use crate::dedupe::renew::renew;
 use crate::dedupe::settings::{Namespace, RedisSettings};
 use crate::dedupe::teller::{Deaths, Teller};
+use crate::routes::idempotency::memory::Memory;
 use crate::store::Store;
 use crate::store::model::Notice;
 use crate::store::settings::{Place, StoreSettings};
@@ -34,6 +35,8 @@ const SHARED_MEMORY: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Beside {
     memory: Arc<RecentKeys>,
+    /// Of idempotent calls.
+    answers: Memory,
     behind: Option<Behind>,
     /// What Redis's keys begin with, where the store's identity is part of it.
     namespace: watch::Sender<Option<Namespace>>,
@@ -66,7 +69,13 @@ impl Tasks {
 
 impl Beside {
     /// Starts what does not need the store.
-    pub(super) fn start(store: &StoreSettings, redis: Option<RedisSettings>, metrics: &Metrics, clock: &Clock) -> Self {
+    pub(super) fn start(
+        store: &StoreSettings,
+        redis: Option<RedisSettings>,
+        answers: Memory,
+        metrics: &Metrics,
+        clock: &Clock,
+    ) -> Self {
         let arrangement = match &store.place {
             Place::Postgres(_) => Arrangement::Shared,
             Place::Sqlite(_) => Arrangement::Separate(redis.as_ref().map(|redis| redis.on_down).unwrap_or_default()),
@@ -110,6 +119,7 @@ impl Beside {
         });
         Self {
             memory,
+            answers,
             behind,
             namespace,
             own_namespace,
@@ -151,6 +161,7 @@ impl Beside {
                 self.own_namespace.clone(),
                 self.namespace.clone(),
                 Arc::clone(&self.memory),
+                self.answers.clone(),
                 self.talking.stop.clone(),
             );
             self.talking.tracker.spawn(follow);
@@ -175,6 +186,11 @@ impl Beside {
     /// What the data path asks.
     pub(super) fn front(&self) -> Front {
         Front::new(Arc::clone(&self.memory), self.behind.clone())
+    }
+
+    /// Redis, where it is configured.
+    pub(super) fn redis(&self) -> Option<Redis> {
+        self.behind.as_ref().map(|behind| behind.redis.clone())
     }
 
     /// Ends all of it; the store's marks of what Redis was not told stay for the next start.
@@ -211,21 +227,27 @@ fn deaths(store: &Arc<OnceLock<Store>>) -> Deaths {
     }
 }
 
-/// Keeps the namespace what the shared store's identity makes it. Another identity is another store: what the memory
-/// knows does not speak for it.
+/// Keeps the namespace what the shared store's identity makes it. Another identity is another store: what the memories
+/// know does not speak for it.
 async fn follow(
     mut identity: watch::Receiver<Option<Arc<str>>>,
     own: Option<Namespace>,
     namespace: watch::Sender<Option<Namespace>>,
     memory: Arc<RecentKeys>,
+    answers: Memory,
     stop: CancellationToken,
 ) {
-    let mut last = None;
+    let (mut last, mut known) = (None, None);
     loop {
         let now = identity.borrow_and_update().clone();
         if now != last {
             memory.clear();
             namespace.send_replace(now.as_deref().and_then(|identity| joined(own.as_ref(), identity)));
+        }
+        // Answers that were given may be given again while the store is away; another store is asked anew.
+        if now.is_some() && now != known {
+            answers.clear();
+            known.clone_from(&now);
         }
         last = now;
         tokio::select! {

@@ -65,6 +65,12 @@ fn shown(status: &Status) -> String {
             redis.waiting_tells
         ));
     }
+    if let Some(calls) = &status.idempotency {
+        out.push_str(&format!(
+            "idempotent calls: {} running, {} done, {} done without a kept answer, {} ambiguous\n",
+            calls.running, calls.done, calls.unstored, calls.ambiguous
+        ));
+    }
     out.push('\n');
     out.push_str(&sources(&status.sources));
     out.push('\n');
@@ -182,6 +188,16 @@ fn advice(status: &Status) -> Vec<String> {
     }
     if status.redis.as_ref().is_some_and(|redis| !redis.up) {
         out.push("Redis is down: nothing is lost; what it means is in the README, \"Several replicas\"".to_owned());
+    }
+    if let Some(calls) = status.idempotency.as_ref().filter(|calls| calls.ambiguous > 0) {
+        let oldest = Duration::from_secs(calls.oldest_ambiguous_seconds.unwrap_or(0));
+        out.push(format!(
+            "{} with an Idempotency-Key of which nobody knows whether they took effect, the oldest {} ago. Look: \
+             hooksluice idempotency list --state ambiguous. Then, one by one: hooksluice idempotency resolve RECORD \
+             --release (it had no effect), or --status 201 --body '{{…}}' (it had, with the answer for its repetitions)",
+            output::count(calls.ambiguous, "call", "calls"),
+            output::age(oldest)
+        ));
     }
     for upstream in &status.upstreams {
         let name = output::printable(&upstream.name);
@@ -315,6 +331,25 @@ mod tests {
             shown.contains("hooksluice events replay --state dead --upstream app"),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn ambiguous_calls_come_with_the_commands_that_resolve_them() {
+        let mut status = status();
+        status.idempotency = Some(crate::admin::dto::IdempotencyStatus::default());
+        assert!(advice(&status).is_empty());
+        status.idempotency = Some(crate::admin::dto::IdempotencyStatus {
+            ambiguous: 2,
+            oldest_ambiguous_seconds: Some(60),
+            ..Default::default()
+        });
+        let shown = shown(&status);
+        for command in [
+            "hooksluice idempotency list --state ambiguous",
+            "hooksluice idempotency resolve RECORD",
+        ] {
+            assert!(shown.contains(command), "{shown}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! From what is written to what runs: defaults, bounds, references and everything that two places say about each
 //! other. What comes out cannot be wrong any more, so nothing behind it checks again.
 
+mod idempotency;
 mod route;
 mod source;
 mod store;
@@ -37,7 +38,7 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
         .collect();
     check_public_url(file, problems);
     let sources = source::build_all(file, &limits, secrets, problems);
-    let routes = route::build_all(file, &upstreams, &sources, problems);
+    let routes = route::build_all(file, &limits, &upstreams, &sources, problems);
     require_something(file, problems);
     unused_upstreams(file, problems);
     stale_signatures(file, &sources, problems);
@@ -99,6 +100,12 @@ fn limits(written: &file::Limits, problems: &mut Diagnostics) -> Limits {
             problems,
         ),
         in_flight: within(&written.in_flight, &defaults::IN_FLIGHT, "limits.in_flight", problems),
+        replay_cache: within(
+            &written.replay_cache,
+            &defaults::REPLAY_CACHE,
+            "limits.replay_cache",
+            problems,
+        ),
         unadmitted: count(&written.unadmitted, defaults::UNADMITTED),
     };
     if limits.body > limits.in_flight {
@@ -250,7 +257,7 @@ fn require_something(file: &File, problems: &mut Diagnostics) {
             "nothing would be received",
             Some("add a table [sources.NAME] with `path`, `provider`, `secret` and `upstreams`".to_owned()),
         );
-    } else if file.sources.is_empty() {
+    } else if file.sources.is_empty() && file.routes.iter().all(|(_, route)| route.idempotency.is_none()) {
         problems.warning(
             None,
             "no source is configured",

@@ -79,6 +79,12 @@ pub(super) const ROUTE_IDLE_TIMEOUT: Setting<Duration> = setting(HOUR, ms(10), D
 pub(super) const ROUTE_MAX_BODY: Setting<u64> = setting(1 << 60, 1, 1 << 60);
 
 pub(super) const MAX_BODY: Setting<u64> = BODY;
+pub(super) const REPLAY_CACHE: Setting<u64> = setting(32 * MIB, 0, TIB);
+/// Its clients must be able to repeat a request for longer than an outage lasts.
+pub(super) const KEY_TTL: Setting<Duration> = setting(DAY, secs(1), secs(365 * 86_400));
+/// Off: a repetition is told at once that its call still runs.
+pub(super) const KEY_WAIT: Setting<Duration> = setting(Duration::ZERO, Duration::ZERO, secs(300));
+pub(super) const MAX_STORED: Setting<u64> = setting(MIB, 0, 16 * MIB);
 /// An acknowledgement is read by a machine that looks at its status.
 pub(super) const ACK_BODY_MAX: usize = 4096;
 /// Far above any real path, far below the head limit.

@@ -3,6 +3,7 @@
 //! A missing key and one that is wrong (and reported) both end as `None`, so that the next layer never reports a
 //! mistake twice; required keys are therefore checked here.
 
+mod idempotency;
 mod route;
 mod values;
 
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(super) use self::idempotency::Idempotency;
 pub(super) use self::route::Route;
 use self::values::{
     TOKEN_KEYS, address, dedupe_rule, methods, networks, params, secret, secrets, signature_policy, text_or_secret,
@@ -88,6 +90,8 @@ pub(super) struct Limits {
     pub idle_timeout: Option<At<Duration>>,
     /// Body bytes in memory.
     pub in_flight: Option<At<u64>>,
+    /// Bytes of kept answers in memory.
+    pub replay_cache: Option<At<u64>>,
     /// Events that wait for admission.
     pub unadmitted: Option<At<i64>>,
 }
@@ -336,6 +340,7 @@ impl Limits {
             body_timeout: section.duration("body_timeout", problems),
             idle_timeout: section.duration("idle_timeout", problems),
             in_flight: section.size("in_flight", problems),
+            replay_cache: section.size("replay_cache", problems),
             unadmitted: section.integer("unadmitted", 1..=10_000_000, problems),
         };
         section.finish(problems);

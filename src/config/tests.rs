@@ -13,6 +13,7 @@ use crate::net::connections::Protocol;
 use crate::reader::Rate;
 use crate::time::Timestamp;
 
+mod idempotency;
 mod mistakes;
 
 /// Every test secret holds it; no report may.

@@ -25,6 +25,7 @@
 //! | dead: `SET k dead:… PX` | sets the same | sends a duplicate to the store, which knows better: a look more, nothing lost |
 //! | instead: `EVAL` compare-and-set | finds `<of>:` gone and does nothing | the same: it can only ever replace the event that it names |
 //! | renew: `PEXPIRE` | starts the time again | a key lives a little longer |
+//! | [`keep`](Redis::keep): `SET k v PX` | sets the same | the answer of a call that has ended never changes; after its time it is not believed |
 //!
 //! **Values that are not ours.** Somebody else may write under our keys. To a look this says nothing. To a claim it is an
 //! answer: Redis has lost what it was told under this key, and this key alone; so the claim takes it, and a person is
@@ -43,6 +44,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use self::answers::Held;
 use self::breaker::Breaker;
 use self::commands::Silence;
 use self::foreign::Foreign;
@@ -56,6 +58,7 @@ use crate::telemetry::metrics::{LookResult, Metrics, RedisMetrics, RedisOperatio
 use crate::time::{Clock, Monotonic};
 
 pub mod address;
+mod answers;
 pub mod breaker;
 mod commands;
 mod connect;
@@ -166,10 +169,21 @@ impl Redis {
 
     /// What Redis holds under the key, within `timeout`. Never waits for a connection.
     pub async fn look(&self, source: &SourceName, key: &DedupeKey) -> Reply {
+        let answer = self.ask(|namespace| commands::name(namespace, source, key)).await;
+        let reply = answer.as_ref().map_or(Reply::Silent, commands::held);
+        // What is not ours is no answer to a look, and everything else that is silent is counted already.
+        if answer.is_some() && reply == Reply::Silent {
+            self.count_silent();
+        }
+        reply
+    }
+
+    /// The value under a key, within `timeout`, past the breaker; `None` without an answer, which is counted.
+    async fn ask(&self, name: impl FnOnce(&Namespace) -> String) -> Option<Value> {
         let shared = &self.0;
         let skipped = || {
             shared.metrics.looked(LookResult::Skipped);
-            Reply::Silent
+            None
         };
         let Some(namespace) = shared.namespace() else {
             return skipped();
@@ -180,7 +194,7 @@ impl Redis {
         let Some(epoch) = shared.breaker().admits() else {
             return skipped();
         };
-        let command = commands::get(&commands::name(&namespace, source, key));
+        let command = commands::get(&name(&namespace));
         let answer = link.ask(command, shared.settings.timeout).await;
         let now = shared.clock.monotonic();
         {
@@ -192,16 +206,19 @@ impl Redis {
                 shared.opened.notify_one();
             }
         }
-        // Meanwhile the store may have become another one, of which the answer says nothing.
-        let reply = match answer {
-            Ok(value) if shared.namespace().as_ref() == Some(&namespace) => commands::held(&value),
-            Ok(_) | Err(_) => Reply::Silent,
-        };
-        if reply == Reply::Silent {
-            shared.metrics.failed(RedisOperation::Look);
-            shared.metrics.looked(LookResult::Silent);
+        match answer {
+            // Meanwhile the store may have become another one, of which the answer says nothing.
+            Ok(value) if shared.namespace().as_ref() == Some(&namespace) => Some(value),
+            Ok(_) | Err(_) => {
+                self.count_silent();
+                None
+            }
         }
-        reply
+    }
+
+    fn count_silent(&self) {
+        self.0.metrics.failed(RedisOperation::Look);
+        self.0.metrics.looked(LookResult::Silent);
     }
 
     /// Counts how a look that was answered ended.

@@ -63,7 +63,8 @@ impl Budget {
         self.held.load(Ordering::Relaxed)
     }
 
-    fn share(&self) -> Share {
+    /// Nothing of it yet.
+    pub fn share(&self) -> Share {
         Share {
             budget: self.clone(),
             bytes: 0,
@@ -79,7 +80,8 @@ pub struct Share {
 }
 
 impl Share {
-    fn grow_to(&mut self, bytes: u64) -> Result<(), BodyRefused> {
+    /// Holds this much from now on.
+    pub fn grow_to(&mut self, bytes: u64) -> Result<(), BodyRefused> {
         let more = bytes.saturating_sub(self.bytes);
         if more == 0 {
             return Ok(());

@@ -69,6 +69,8 @@ pub struct Limits {
     pub in_flight: u64,
     /// Appended events that wait for admission; at it, accepting slows to admission's speed.
     pub unadmitted: usize,
+    /// Bytes of kept answers of idempotent calls in memory.
+    pub replay_cache: u64,
 }
 
 impl Default for Limits {
@@ -82,6 +84,7 @@ impl Default for Limits {
             idle_timeout: Duration::from_secs(90),
             in_flight: 64 << 20,
             unadmitted: 100_000,
+            replay_cache: 32 << 20,
         }
     }
 }

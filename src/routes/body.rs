@@ -15,6 +15,7 @@ use hyper::body::{Frame, SizeHint};
 
 pub use self::download::{Cut, Download};
 pub use self::upload::{Progress, Upload, UploadFailed};
+use crate::routes::idempotency::passing::Passing;
 
 /// A body that could not be read to its end, or that somebody else makes.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -26,6 +27,14 @@ pub enum Body {
     Full(Full<Bytes>),
     /// An upstream's, as it comes.
     Live(Box<Download>),
+    /// Of the first answer to a request with an `Idempotency-Key`.
+    First(Box<Passing<Download>>),
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self::Full(Full::new(bytes))
+    }
 }
 
 impl From<Full<Bytes>> for Body {
@@ -44,6 +53,7 @@ impl hyper::body::Body for Body {
                 .poll_frame(cx)
                 .map_err(|never: Infallible| match never {}),
             Self::Live(body) => Pin::new(body.as_mut()).poll_frame(cx).map_err(BoxError::from),
+            Self::First(body) => Pin::new(body.as_mut()).poll_frame(cx).map_err(BoxError::from),
         }
     }
 
@@ -51,6 +61,7 @@ impl hyper::body::Body for Body {
         match self {
             Self::Full(body) => body.is_end_stream(),
             Self::Live(body) => body.is_end_stream(),
+            Self::First(body) => body.is_end_stream(),
         }
     }
 
@@ -58,6 +69,7 @@ impl hyper::body::Body for Body {
         match self {
             Self::Full(body) => body.size_hint(),
             Self::Live(body) => body.size_hint(),
+            Self::First(body) => body.size_hint(),
         }
     }
 }

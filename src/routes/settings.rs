@@ -6,6 +6,7 @@ use http::Uri;
 
 use crate::id::{RouteName, UpstreamName};
 use crate::net::connections::Protocol;
+use crate::routes::idempotency::IdempotencySettings;
 use crate::routes::table::Pattern;
 
 /// One `[routes.NAME]`.
@@ -24,6 +25,8 @@ pub struct RouteSettings {
     pub idle_timeout: Duration,
     /// Bytes of a request's body; over it 413. `None`: no limit, since a body is never held in memory.
     pub max_body: Option<u64>,
+    /// What an `Idempotency-Key` means; `None`: nothing, it is passed on.
+    pub idempotency: Option<IdempotencySettings>,
 }
 
 /// Where requests of a route go. Its `concurrency` and `rate` are for events, and hold no route.

@@ -1,5 +1,6 @@
 //! Prints [`Metrics`] in the Prometheus text format (version 0.0.4), which every scraper reads.
 
+mod idempotency;
 mod routes;
 
 use std::fmt;
@@ -52,6 +53,9 @@ impl Collector for Metrics {
         print_store(&mut out, self.store())?;
         if let Some(redis) = self.redis_if_any() {
             print_redis(&mut out, redis)?;
+        }
+        if let Some(records) = self.records_if_any() {
+            idempotency::print(&mut out, records, &self.routes_with_keys())?;
         }
         print_server(&mut out, self.server())
     }

@@ -34,6 +34,7 @@
 //! Of dispatches, which outlive processes, the store keeps the tallies:
 //! `dispatches_made_total = Σ dispatches{state} + dispatches_pruned_total`, for each upstream.
 
+mod idempotency;
 mod redis;
 mod routes;
 
@@ -42,6 +43,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+pub use self::idempotency::{KeyMetrics, KeyOutcome, KnownBy, RecordMetrics};
 pub use self::redis::{LookResult, RedisMetrics, RedisOperation, TellDropped};
 pub use self::routes::{OpenTunnel, RouteMetrics, RouteOutcome, Running};
 
@@ -63,6 +65,8 @@ struct Inner {
     server: ServerMetrics,
     store: StoreMetrics,
     redis: OnceLock<Arc<RedisMetrics>>,
+    keys: RwLock<BTreeMap<RouteName, Arc<KeyMetrics>>>,
+    records: OnceLock<Arc<RecordMetrics>>,
 }
 
 impl Metrics {
@@ -104,6 +108,26 @@ impl Metrics {
     /// Redis's, when it is configured.
     pub fn redis_if_any(&self) -> Option<&RedisMetrics> {
         self.0.redis.get().map(Arc::as_ref)
+    }
+
+    /// Those of the idempotent calls of this route, made at the first call. Resolve it once and keep it: this takes a lock.
+    pub fn keys(&self, route: &RouteName) -> Arc<KeyMetrics> {
+        get_or_make(&self.0.keys, route)
+    }
+
+    /// What the routes with `idempotency` share, which exists (and is exposed) from the first call on.
+    pub fn records(&self) -> Arc<RecordMetrics> {
+        Arc::clone(self.0.records.get_or_init(Arc::default))
+    }
+
+    /// What the routes with `idempotency` share, where there is one.
+    pub fn records_if_any(&self) -> Option<&RecordMetrics> {
+        self.0.records.get().map(Arc::as_ref)
+    }
+
+    /// All routes with `idempotency`, by name.
+    pub fn routes_with_keys(&self) -> Vec<(RouteName, Arc<KeyMetrics>)> {
+        all(&self.0.keys)
     }
 
     /// All sources seen so far, by name.

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{span, within};
+use super::{idempotency, span, within};
 use crate::config::defaults::{self, Quantity as _};
 use crate::config::file::{File, Route};
 use crate::diagnostic::{Diagnostics, did_you_mean};
 use crate::forward::settings::UpstreamSettings;
 use crate::id::RouteName;
-use crate::ingest::source::Source;
+use crate::ingest::source::{Limits, Source};
 use crate::reader::At;
 use crate::routes::settings::{RouteSettings, Target};
 use crate::routes::shadow::Shadow;
@@ -16,6 +16,7 @@ use crate::routes::table::Pattern;
 
 pub(super) fn build_all(
     file: &File,
+    limits: &Limits,
     upstreams: &[UpstreamSettings],
     sources: &[Source],
     problems: &mut Diagnostics,
@@ -55,6 +56,10 @@ pub(super) fn build_all(
             }
             limit.value
         });
+        let idempotency = written
+            .idempotency
+            .as_ref()
+            .map(|keys| idempotency::build(&name.value, keys, max_body, file, limits, problems));
         if let (Some(pattern), Some(upstream)) = (pattern, upstream) {
             routes.push(RouteSettings {
                 name: RouteName::new(name.value.as_str()),
@@ -68,6 +73,7 @@ pub(super) fn build_all(
                 timeout,
                 idle_timeout,
                 max_body,
+                idempotency,
             });
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::require;
+use super::{Idempotency, maybe, require};
 use crate::diagnostic::Diagnostics;
 use crate::reader::{At, Section, parse_size};
 
@@ -19,6 +19,8 @@ pub(in crate::config) struct Route {
     pub idle_timeout: Option<At<Duration>>,
     /// Bytes of a request's body; `None` inside is `"off"`.
     pub max_body: Option<At<Option<u64>>>,
+    /// `idempotency = { … }`.
+    pub idempotency: Option<At<Idempotency>>,
 }
 
 impl Route {
@@ -34,8 +36,8 @@ impl Route {
                 "off" => Ok(None),
                 _ => parse_size(text).map(Some),
             }),
+            idempotency: maybe(&mut section, "idempotency", problems, Idempotency::read),
         };
-        section.not_in_this_version(&["idempotency"]);
         section.finish(problems);
         route
     }

@@ -48,10 +48,7 @@ fn each_mistake_is_told_with_its_place_and_a_way_out() {
         ),
         (
             with_source("[routes.a]\npath = \"/x\"\nupstream = \"app\"\nidempotency = {}\ntimeot = \"1s\""),
-            &[
-                "`routes.a.idempotency` is not in this version",
-                "did you mean `timeout`?",
-            ],
+            &["`routes.a.idempotency` has no `scope`", "did you mean `timeout`?"],
         ),
         (
             with_source("[routes.a]\npath = \"/x\"\nupstream = \"app\"\nmax_body = \"0B\"\nidle_timeout = \"2d\""),

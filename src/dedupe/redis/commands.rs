@@ -8,7 +8,7 @@ use redis::{Cmd, RedisError, Value};
 
 use crate::dedupe::protocol::{Mark, Reply, Tell};
 use crate::dedupe::settings::Namespace;
-use crate::id::{EventId, SourceName};
+use crate::id::{EventId, RouteName, SourceName};
 use crate::key::DedupeKey;
 
 /// Sets the key to another event's mark, only while it still names the one that must go. `GET` of a key that is no
@@ -59,6 +59,18 @@ pub(super) fn get(name: &str) -> Cmd {
     let mut get = redis::cmd("GET");
     get.arg(name);
     get
+}
+
+/// The name of an idempotent call's answer: `hooksluice:<namespace>:idem:<route>:<64 hex>`.
+pub(super) fn answer_name(namespace: &Namespace, route: &RouteName, digest: &[u8; 32]) -> String {
+    format!("hooksluice:{namespace}:idem:{route}:{}", HEXLOWER.encode(digest))
+}
+
+/// Keeps bytes for a time.
+pub(super) fn keep(name: &str, bytes: &[u8], ttl: Duration) -> Cmd {
+    let mut set = redis::cmd("SET");
+    set.arg(name).arg(bytes).arg("PX").arg(millis(ttl));
+    set
 }
 
 /// Takes the key unless it is taken; answers with what was held before.

@@ -15,11 +15,20 @@ pub enum RedisOperation {
     Tell,
     /// A renewal of a key's time.
     Renew,
+    /// Keeping the answer of an idempotent call.
+    Keep,
 }
 
 impl RedisOperation {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Connect, Self::Look, Self::Claim, Self::Tell, Self::Renew];
+    pub const ALL: [Self; 6] = [
+        Self::Connect,
+        Self::Look,
+        Self::Claim,
+        Self::Tell,
+        Self::Renew,
+        Self::Keep,
+    ];
 
     /// The label's value.
     pub const fn as_str(self) -> &'static str {
@@ -29,6 +38,7 @@ impl RedisOperation {
             Self::Claim => "claim",
             Self::Tell => "tell",
             Self::Renew => "renew",
+            Self::Keep => "keep",
         }
     }
 }

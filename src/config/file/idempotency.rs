@@ -1,0 +1,163 @@
+//! `idempotency = { … }` of a route, as it is written.
+
+use std::time::Duration;
+
+use http::{HeaderName, Method};
+
+use crate::diagnostic::Diagnostics;
+use crate::reader::{At, Section};
+use crate::routes::idempotency::OnAmbiguous;
+use crate::routes::idempotency::fingerprint::BodyAs;
+use crate::routes::idempotency::scope::Scope;
+
+/// `idempotency = { … }`.
+#[derive(Debug, Default)]
+pub(in crate::config) struct Idempotency {
+    /// Methods whose keys mean something.
+    pub methods: Option<At<Vec<At<Method>>>>,
+    /// Whether a request needs a key.
+    pub required: Option<At<bool>>,
+    /// Whose keys they are.
+    pub scope: Option<At<Scope>>,
+    /// How long a key is known.
+    pub ttl: Option<At<Duration>>,
+    /// How long a repetition waits for the answer.
+    pub wait: Option<At<Duration>>,
+    /// What stands for the body.
+    pub fingerprint: Option<At<BodyAs>>,
+    /// Body limit.
+    pub max_body: Option<At<u64>>,
+    /// Largest answer that is kept.
+    pub max_stored: Option<At<u64>>,
+    /// More headers of a replay.
+    pub replay_headers: Option<At<Vec<At<String>>>>,
+    /// What becomes of a call of which nobody knows the outcome.
+    pub on_ambiguous: Option<At<OnAmbiguous>>,
+    /// `replicas = "sticky"`.
+    pub sticky: Option<At<bool>>,
+}
+
+impl Idempotency {
+    pub(in crate::config) fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
+        if !section.has("scope") {
+            problems.error(
+                section.span(),
+                format!("`{}` has no `scope`", section.path()),
+                "keys belong to a caller: without one, a stored answer could be given to somebody else",
+                Some(
+                    "say where the caller stands: \"header:authorization\", \"header:NAME\", \"cookie:NAME\", or \
+                     \"public\" if all callers may share their keys"
+                        .to_owned(),
+                ),
+            );
+        }
+        let idempotency = Self {
+            methods: methods(&mut section, problems),
+            required: section.boolean("required", problems),
+            scope: section.parsed("scope", problems, scope),
+            ttl: section.duration("ttl", problems),
+            wait: section.duration("wait", problems),
+            fingerprint: section.parsed("fingerprint", problems, |text| match text {
+                "bytes" => Ok(BodyAs::Bytes),
+                "canonical-json" => Ok(BodyAs::CanonicalJson),
+                _ => Err("expected \"bytes\" or \"canonical-json\"".to_owned()),
+            }),
+            max_body: section.size("max_body", problems),
+            max_stored: section.size("max_stored", problems),
+            replay_headers: section.strings("replay_headers", problems),
+            on_ambiguous: section.parsed("on_ambiguous", problems, |text| match text {
+                "hold" => Ok(OnAmbiguous::Hold),
+                "retry" => Ok(OnAmbiguous::Retry),
+                _ => Err("expected \"hold\" or \"retry\"".to_owned()),
+            }),
+            sticky: section.parsed("replicas", problems, |text| match text {
+                "sticky" => Ok(true),
+                _ => Err("expected \"sticky\"".to_owned()),
+            }),
+        };
+        section.finish(problems);
+        idempotency
+    }
+}
+
+fn scope(text: &str) -> Result<Scope, String> {
+    const CHOICES: &str = "expected \"header:NAME\", \"cookie:NAME\" or \"public\"";
+    if text == "public" {
+        return Ok(Scope::Public);
+    }
+    if matches!(text, "mtls" | "mtls-subject" | "tls-subject" | "client-certificate") {
+        return Err("the subject of a client's certificate is not in this version, which takes no TLS".to_owned());
+    }
+    let (kind, name) = text.split_once(':').ok_or(CHOICES)?;
+    match kind {
+        "header" => {
+            let header: HeaderName = name
+                .parse()
+                .map_err(|_not_a_name| "not the name of a header".to_owned())?;
+            match header.as_str() {
+                "cookie" => Err(
+                    "a whole cookie line changes from request to request: name one cookie, as \"cookie:NAME\""
+                        .to_owned(),
+                ),
+                "idempotency-key" => Err("the key is no caller".to_owned()),
+                "connection"
+                | "keep-alive"
+                | "te"
+                | "trailer"
+                | "transfer-encoding"
+                | "upgrade"
+                | "expect"
+                | "proxy-authorization"
+                | "proxy-connection"
+                | "http2-settings" => Err("it speaks of one connection and does not reach the upstream".to_owned()),
+                name if name.starts_with("hooksluice-") || name.starts_with("hooksluice_") => {
+                    Err("headers of ours are removed from requests".to_owned())
+                }
+                _ => Ok(Scope::Header(header)),
+            }
+        }
+        "cookie" if name.parse::<HeaderName>().is_ok() => Ok(Scope::Cookie(name.to_owned())),
+        "cookie" => Err("not the name of a cookie".to_owned()),
+        _ => Err(CHOICES.to_owned()),
+    }
+}
+
+/// Methods that change something: a key on any other means nothing (draft section 2.1), so that asking for it is a mistake.
+fn methods(section: &mut Section<'_>, problems: &mut Diagnostics) -> Option<At<Vec<At<Method>>>> {
+    const KNOWN: [Method; 4] = [Method::POST, Method::PATCH, Method::PUT, Method::DELETE];
+    let found = section.strings("methods", problems)?;
+    let name = section.full("methods");
+    if found.value.is_empty() {
+        problems.error(
+            found.span.clone(),
+            format!("`{name}` is empty"),
+            "no key would mean anything",
+            Some("remove `idempotency`, or this key to use POST and PATCH".to_owned()),
+        );
+    }
+    let mut methods: Vec<At<Method>> = Vec::new();
+    for text in found.value {
+        let known = |word: &str| KNOWN.into_iter().find(|method| method.as_str() == word);
+        let upper = text.value.to_ascii_uppercase();
+        let (label, help) = match known(&text.value) {
+            Some(method) if methods.iter().any(|given| given.value == method) => {
+                ("given twice", "remove one".to_owned())
+            }
+            Some(value) => {
+                let span = text.span;
+                methods.push(At { value, span });
+                continue;
+            }
+            None if known(&upper).is_some() => ("methods are case-sensitive", format!("did you mean `{upper}`?")),
+            None => (
+                "a key on it is passed on and otherwise ignored",
+                "known: POST, PATCH, PUT, DELETE".to_owned(),
+            ),
+        };
+        problems.error(text.span, format!("bad value in `{name}`"), label, Some(help));
+    }
+    (!methods.is_empty()).then_some(At {
+        value: methods,
+        span: found.span,
+    })
+}
