@@ -9,7 +9,9 @@ WITH old AS MATERIALIZED (
     DELETE FROM hooksluice.record r USING old
     WHERE r.digest = old.digest AND r.route = old.route
         AND r.expires_at <= $3 AND (r.state <> 0 OR r.lease_until < clock_timestamp())
-    RETURNING r.state
+    RETURNING r.state, r.answer
+), unanswered AS (
+    DELETE FROM hooksluice.answer a USING gone WHERE a.number = gone.answer
 ), counted AS (
     INSERT INTO hooksluice.record_tally AS t (replica, writer, done, unstored)
     SELECT $4, $5, -count(*) FILTER (WHERE state = 1), -count(*) FILTER (WHERE state = 2) FROM gone

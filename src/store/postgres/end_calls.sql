@@ -9,10 +9,14 @@ WITH given AS (
     RETURNING r.token
 ), ended AS (
     UPDATE hooksluice.record r
-    SET state = g.state, lease_until = NULL, status = g.status, headers = g.headers, body = g.body
+    SET state = g.state, lease_until = NULL, status = g.status,
+        answer = CASE WHEN g.state = 1 THEN nextval('hooksluice.answer_number') END
     FROM given g
     WHERE r.digest = g.digest AND r.route = g.route AND r.token = g.token AND r.state = 0 AND g.state IS NOT NULL
-    RETURNING r.token, r.state
+    RETURNING r.token, r.state, r.answer, g.headers, g.body
+), answered AS (
+    INSERT INTO hooksluice.answer (number, headers, body)
+    SELECT answer, headers, body FROM ended WHERE answer IS NOT NULL ORDER BY answer
 ), counted AS (
     INSERT INTO hooksluice.record_tally AS t (replica, writer, done, unstored)
     SELECT $8, $9, count(*) FILTER (WHERE state = 1), count(*) FILTER (WHERE state = 2) FROM ended

@@ -6,7 +6,9 @@ WITH old AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ), gone AS (
     DELETE FROM hooksluice.record r WHERE r.ctid = ANY (ARRAY(SELECT place FROM old))
-    RETURNING r.state
+    RETURNING r.state, r.answer
+), unanswered AS (
+    DELETE FROM hooksluice.answer a USING gone WHERE a.number = gone.answer
 ), counted AS (
     INSERT INTO hooksluice.record_tally AS t (replica, writer, done, unstored)
     SELECT $4, $5, -count(*) FILTER (WHERE state = 1), -count(*) FILTER (WHERE state = 2) FROM gone

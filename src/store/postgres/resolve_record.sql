@@ -10,10 +10,13 @@ WITH found AS MATERIALIZED (
     DELETE FROM hooksluice.record r USING found f
     WHERE f.ambiguous AND $4::smallint IS NULL AND r.digest = $1 AND r.route = $2
 ), answered AS (
-    UPDATE hooksluice.record r SET state = 1, token = NULL, lease_until = NULL, status = $4, headers = $5, body = $6
+    UPDATE hooksluice.record r SET state = 1, token = NULL, lease_until = NULL, status = $4,
+        answer = nextval('hooksluice.answer_number')
     FROM found f
     WHERE f.ambiguous AND $4::smallint IS NOT NULL AND r.digest = $1 AND r.route = $2
-    RETURNING r.state
+    RETURNING r.answer
+), kept AS (
+    INSERT INTO hooksluice.answer (number, headers, body) SELECT answer, $5, $6 FROM answered
 ), counted AS (
     INSERT INTO hooksluice.record_tally AS t (replica, writer, done, unstored)
     SELECT $7, $8, count(*), 0 FROM answered HAVING count(*) > 0

@@ -6,7 +6,7 @@ CREATE TABLE hooksluice.route (
 -- What is known of the keys of idempotent calls. state: 0 running, 1 done, 2 unstored, 3 ambiguous; one that runs and whose
 -- lease is over is ambiguous. token: of the last who made the call, so that whoever did not hear of a commit finds it; none
 -- where a lapse ended it. Times in milliseconds by the database's clock. Room in each page, so that a renewal touches no
--- index. Answers lie out of the row, so that the row stays small, and are not compressed: it costs more than all the rest.
+-- index.
 CREATE TABLE hooksluice.record (
     accepted_at bigint      NOT NULL,
     expires_at  bigint      NOT NULL,
@@ -18,16 +18,24 @@ CREATE TABLE hooksluice.record (
     digest      bytea       NOT NULL,
     fingerprint bytea       NOT NULL,
     client_key  bytea       NOT NULL,
-    headers     bytea,
-    body        bytea,
+    answer      bigint,
     PRIMARY KEY (digest, route),
     CONSTRAINT record_is_sound CHECK (
         state BETWEEN 0 AND 3
         AND (lease_until IS NOT NULL) = (state = 0) AND (state <> 0 OR token IS NOT NULL)
-        AND (status IS NOT NULL) = (state = 1) AND (headers IS NOT NULL) = (state = 1) AND (body IS NOT NULL) = (state = 1)
+        AND (status IS NOT NULL) = (state = 1) AND (answer IS NOT NULL) = (state = 1)
         AND octet_length(digest) = 32 AND octet_length(fingerprint) = 32 AND octet_length(client_key) <= 255)
-) WITH (fillfactor = 70, toast_tuple_target = 256);
-ALTER TABLE hooksluice.record ALTER COLUMN headers SET STORAGE EXTERNAL, ALTER COLUMN body SET STORAGE EXTERNAL;
+) WITH (fillfactor = 80);
+
+-- The answers of done ones, in the order in which they came. Apart, so that records stay small: the server moves out of a row
+-- only what makes it longer than 2 KB. Not compressed: it costs more than all the rest.
+CREATE SEQUENCE hooksluice.answer_number;
+CREATE TABLE hooksluice.answer (
+    number  bigint PRIMARY KEY,
+    headers bytea  NOT NULL,
+    body    bytea  NOT NULL
+);
+ALTER TABLE hooksluice.answer ALTER COLUMN headers SET STORAGE EXTERNAL, ALTER COLUMN body SET STORAGE EXTERNAL;
 
 -- For people, who look at the newest, and at what waits for them.
 CREATE INDEX record_listed ON hooksluice.record (accepted_at);

@@ -1,2 +1,3 @@
-SELECT state, fingerprint, expires_at, status, headers, body, state = 0 AND lease_until < clock_timestamp() AS lapsed
-FROM hooksluice.record WHERE digest = $1 AND route = $2
+SELECT r.state, r.fingerprint, r.expires_at, r.status, a.headers, a.body, r.state = 0 AND r.lease_until < clock_timestamp() AS lapsed
+FROM hooksluice.record r LEFT JOIN hooksluice.answer a ON a.number = r.answer
+WHERE r.digest = $1 AND r.route = $2

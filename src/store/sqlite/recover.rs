@@ -170,15 +170,13 @@ fn end_leases(conn: &mut Connection, lanes: &[Lane]) -> rusqlite::Result<()> {
 }
 
 fn count_records(conn: &Connection) -> rusqlite::Result<Counted> {
-    let mut counted = Counted::default();
-    let mut statement = conn.prepare(include_str!("record_counts.sql"))?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        if let Some(kind) = RecordKind::from_number(row.get(0)?) {
-            counted.add(kind, row.get(1)?);
+    conn.query_row(include_str!("record_counts.sql"), [], |row| {
+        let mut counted = Counted::default();
+        for (at, kind) in RecordKind::ALL.into_iter().enumerate() {
+            counted.add(kind, row.get(at)?);
         }
-    }
-    Ok(counted)
+        Ok(counted)
+    })
 }
 
 /// Counts dispatches by upstream and state: open ones by their index, made ones from the saved tally and the rows behind

@@ -365,7 +365,6 @@ mod tests {
             "made_since.sql: USE TEMP B-TREE FOR GROUP BY",
             "open_count.sql: SCAN dispatch USING COVERING INDEX dispatch_open",
             "record_counts.sql: SCAN record USING COVERING INDEX record_expiry",
-            "record_counts.sql: USE TEMP B-TREE FOR GROUP BY",
         ];
         assert_eq!(whole, known.map(str::to_owned).into());
     }

@@ -3,6 +3,8 @@
 //! A history is played on both. After each step everything that is due is taken from the feed and held, so that what is
 //! leased does not depend on when who looked. What is compared has no ids in it, but the order in which events came.
 
+mod records;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::time::Duration;

@@ -5,6 +5,7 @@
 //! build says so.
 
 pub(super) mod accept;
+pub(super) mod calls;
 pub(super) mod forget;
 pub(super) mod forward;
 pub(super) mod history;
@@ -40,22 +41,22 @@ macro_rules! contract {
             manage::lists_are_filtered_and_paged_newest_first,
             manage::a_lane_is_remembered,
             manage::a_lane_s_stopped_time_is_saved_without_an_order_and_never_goes_back,
-            records::a_call_is_begun_once_and_its_answer_is_found_as_it_was,
-            records::answers_without_and_with_a_long_body_come_back,
-            records::of_many_calls_with_one_key_exactly_one_begins,
-            records::keys_of_two_routes_are_apart,
-            records::each_end_leaves_its_record,
-            records::an_ambiguous_call_is_made_again_only_where_that_is_allowed,
-            records::a_call_that_is_dropped_leaves_its_record_ambiguous,
-            records::a_call_that_ran_at_a_close_or_a_crash_is_ambiguous_and_never_free,
-            records::a_closed_store_begins_and_ends_no_call,
-            records::a_client_s_key_that_is_too_long_is_refused,
+            calls::a_call_is_begun_once_and_its_answer_is_found_as_it_was,
+            calls::answers_without_and_with_a_long_body_come_back,
+            calls::of_many_calls_with_one_key_exactly_one_begins,
+            calls::keys_of_two_routes_are_apart,
+            calls::each_end_leaves_its_record,
+            calls::an_ambiguous_call_is_made_again_only_where_that_is_allowed,
+            calls::a_call_that_is_dropped_leaves_its_record_ambiguous,
+            calls::a_call_that_ran_at_a_close_or_a_crash_is_ambiguous_and_never_free,
+            calls::a_closed_store_begins_and_ends_no_call,
+            calls::a_client_s_key_that_is_too_long_is_refused,
             records::a_record_ends_with_its_time_but_not_while_its_call_runs,
             records::expired_records_are_removed_and_the_counts_follow,
             records::the_counts_are_the_same_after_a_restart,
             records::a_person_resolves_what_is_ambiguous_and_nothing_else,
             records::records_are_filtered_and_paged_newest_first,
-            records::calls_and_events_share_a_store,
+            calls::calls_and_events_share_a_store,
             redis::a_death_is_kept_until_it_was_told,
             redis::a_second_death_is_told_again_also_when_it_comes_during_the_telling,
             redis::without_redis_no_death_is_kept,
@@ -87,9 +88,9 @@ macro_rules! shared_contract {
             shared::a_handle_that_closes_leaves_its_work_to_the_other,
             reply::of_many_askers_at_two_handles_one_has_it,
             reply::what_a_vanished_handle_attempted_is_taken_over_by_who_asks,
-            records::of_many_calls_over_two_handles_exactly_one_begins,
-            records::a_call_of_a_stopped_handle_is_ambiguous_to_the_other_and_cannot_end,
-            records::a_handle_that_closes_leaves_its_calls_ambiguous_at_once,
+            calls::of_many_calls_over_two_handles_exactly_one_begins,
+            calls::a_call_of_a_stopped_handle_is_ambiguous_to_the_other_and_cannot_end,
+            calls::a_handle_that_closes_leaves_its_calls_ambiguous_at_once,
         }
     };
 }

@@ -1,5 +1,7 @@
 //! The embedded store: its bench, and what is its own (files, the lock, partitions).
 
+mod records;
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
@@ -8,8 +10,10 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::bench::{Bench, Setup, all_admitted, app, append, deliver, reach, states};
+use super::contract::calls::{answer, call, start};
 use super::contract::{self, contract, instantiate};
 use crate::store::model::{Admission, AppendError, DispatchState};
+use crate::store::records::CallEnd;
 use crate::store::settings::{Place, SqliteSettings, StoreSettings};
 use crate::store::{EventFilter, OpenError, Store, sqlite};
 use crate::time::{Clock, Timestamp};
@@ -368,6 +372,8 @@ async fn a_store_of_schema_1_opens_with_its_keys_and_events() {
     for _ in 0..2 {
         deliver(&store, &mut feed).await;
     }
+    let begun = start(&store, call(bench.now(), "a")).await;
+    store.complete(begun, CallEnd::Done(answer(b"a"))).await.unwrap();
     store.close().await;
     bench.check().await;
     let version: i32 = bench

@@ -1,6 +1,7 @@
 //! The shared store: its bench, and what is its own (failures of the network and the database, poolers, replicas).
 
 mod bouncer;
+mod calls;
 mod faults;
 mod relay;
 mod server;
@@ -114,6 +115,14 @@ impl Bench for Postgres {
             (
                 "a lease that nobody handed back",
                 "SELECT count(*) FROM hooksluice.dispatch WHERE state = 1 AND lease_until > clock_timestamp()",
+            ),
+            (
+                "an answer without its record",
+                "SELECT count(*) FROM hooksluice.answer a WHERE NOT EXISTS (SELECT FROM hooksluice.record r WHERE r.answer = a.number)",
+            ),
+            (
+                "a done record without its answer",
+                "SELECT count(*) FROM hooksluice.record r WHERE r.state = 1 AND NOT EXISTS (SELECT FROM hooksluice.answer a WHERE a.number = r.answer)",
             ),
             (
                 "a record that the tally does not know",

@@ -8,7 +8,9 @@ use super::server::{SERVER, as_nobody_special, free_port};
 use super::{Bench, Postgres, SharedBench, of};
 use crate::secret::Secret;
 use crate::store::Store;
+use crate::store::records::CallEnd;
 use crate::store::tests::bench::{app, append, deliver};
+use crate::store::tests::contract::calls::{call, start};
 use crate::store::tests::contract::{contract, shared_contract};
 use crate::time::Timestamp;
 
@@ -121,6 +123,8 @@ async fn a_session_that_does_not_wait_for_the_disk_waits_for_ours() {
     for id in 0..5 {
         append(&store, &bench.delivery(id)).await;
         deliver(&store, &mut feed).await;
+        let begun = start(&store, call(bench.now(), &id.to_string())).await;
+        store.complete(begun, CallEnd::Unstored).await.unwrap();
     }
     bench.inner.database.no_commit_was_lazy().await;
 }

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use crate::secret::Secret;
 use crate::store::model::{Admission, AppendError, DispatchState, Next, Settled};
+use crate::store::records::CallEnd;
 use crate::store::tests::bench::{Bench, DEADLINE, all_admitted, app, append, deliver, finished, next, reach, states};
+use crate::store::tests::contract::calls::{call, start};
 use crate::store::tests::shared::relay::{Relay, Trap};
 use crate::store::tests::shared::server::{Order, SERVER, Server};
 use crate::store::tests::shared::{Postgres, of};
 use crate::store::{OpenError, Store};
 
 impl Postgres {
-    async fn over(&self, relay: &Relay) -> Store {
+    pub(super) async fn over(&self, relay: &Relay) -> Store {
         let url = format!(
             "postgres://postgres@127.0.0.1:{}/{}?sslmode=disable",
             relay.port(),
@@ -260,6 +262,8 @@ async fn a_role_that_does_not_wait_for_the_disk_waits_for_ours() {
     for id in 0..5 {
         append(&store, &bench.delivery(id)).await;
         deliver(&store, &mut feed).await;
+        let begun = start(&store, call(bench.now(), &id.to_string())).await;
+        store.complete(begun, CallEnd::Unstored).await.unwrap();
     }
     bench.database.no_commit_was_lazy().await;
 }

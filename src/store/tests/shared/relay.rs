@@ -10,13 +10,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// What happens once to a transaction that appends.
+/// What happens once to a transaction that appends, or to another one that a test names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::tests) enum Trap {
     /// Nothing comes through from its COMMIT on; the connection stays open, as that of a stopped process does.
     StopBeforeCommit,
     /// Its COMMIT comes through and the answer does not: the connection ends.
     CutAfterCommit,
+    /// The same, and the network is down from then on.
+    Fall,
 }
 
 /// A port that passes on what it gets.
@@ -28,7 +30,8 @@ pub(in crate::store::tests) struct Relay {
 
 #[derive(Debug)]
 struct Shared {
-    trap: Mutex<Option<Trap>>,
+    /// With the name of the function that the transaction calls.
+    trap: Mutex<Option<(&'static str, Trap)>>,
     sprung: AtomicUsize,
     /// Connections end and none is accepted.
     down: Mutex<CancellationToken>,
@@ -70,7 +73,12 @@ impl Relay {
     }
 
     pub(in crate::store::tests) fn set(&self, trap: Trap) {
-        *self.shared.trap.lock().unwrap() = Some(trap);
+        self.set_for("hooksluice.append_", trap);
+    }
+
+    /// For a transaction that calls a function whose name begins so.
+    pub(in crate::store::tests) fn set_for(&self, function: &'static str, trap: Trap) {
+        *self.shared.trap.lock().unwrap() = Some((function, trap));
     }
 
     /// How many traps have been sprung.
@@ -95,11 +103,17 @@ async fn pass_on(shared: Arc<Shared>, client: TcpStream) -> std::io::Result<()> 
     server.set_nodelay(true)?;
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
-    let (muted, end) = (CancellationToken::new(), CancellationToken::new());
+    let (muted, end, fallen) = (
+        CancellationToken::new(),
+        CancellationToken::new(),
+        CancellationToken::new(),
+    );
     let answers = {
-        let (muted, end) = (muted.clone(), end.clone());
+        let (muted, end, fallen) = (muted.clone(), end.clone(), fallen.clone());
+        let answering = Arc::clone(&shared);
         async move {
             let mut buffer = vec![0; 64 << 10];
+            let mut said = Vec::new();
             loop {
                 let count = tokio::select! {
                     () = end.cancelled() => return Ok(()),
@@ -109,8 +123,14 @@ async fn pass_on(shared: Arc<Shared>, client: TcpStream) -> std::io::Result<()> 
                     return Ok(());
                 }
                 if muted.is_cancelled() {
-                    // The server has said what it had to say: it has done it.
-                    end.cancel();
+                    said.extend_from_slice(&buffer[..count]);
+                    // Answers to earlier statements may come first.
+                    if contains(&said, b"COMMIT\0") {
+                        if fallen.is_cancelled() {
+                            answering.down.lock().unwrap().cancel();
+                        }
+                        end.cancel();
+                    }
                     continue;
                 }
                 to_client.write_all(&buffer[..count]).await?;
@@ -122,35 +142,41 @@ async fn pass_on(shared: Arc<Shared>, client: TcpStream) -> std::io::Result<()> 
         let length = from_client.read_u32().await?;
         to_server.write_u32(length).await?;
         copy(&mut from_client, &mut to_server, length).await?;
-        let mut appends = false;
+        let mut called = Vec::new();
         loop {
             let kind = from_client.read_u8().await?;
             let length = from_client.read_u32().await?;
             let mut body = vec![0; usize::try_from(length - 4).unwrap()];
             from_client.read_exact(&mut body).await?;
             if kind == b'P' {
-                appends |= contains(&body, b"hooksluice.append_");
+                called.extend_from_slice(&body);
             }
             let commits = kind == b'Q' && body.starts_with(b"COMMIT");
-            let trap = if commits && appends {
-                shared.trap.lock().unwrap().take()
-            } else {
-                None
-            };
-            appends &= !commits;
+            let mut trap = None;
+            if commits {
+                let mut set = shared.trap.lock().unwrap();
+                if set.is_some_and(|(function, _trap)| contains(&called, function.as_bytes())) {
+                    trap = set.take().map(|(_function, trap)| trap);
+                }
+                called.clear();
+            }
             if trap == Some(Trap::StopBeforeCommit) {
                 shared.sprung.fetch_add(1, Ordering::SeqCst);
                 // For as long as the test lasts.
                 std::future::pending::<()>().await;
             }
-            if trap == Some(Trap::CutAfterCommit) {
+            let cuts = matches!(trap, Some(Trap::CutAfterCommit | Trap::Fall));
+            if trap == Some(Trap::Fall) {
+                fallen.cancel();
+            }
+            if cuts {
                 muted.cancel();
                 shared.sprung.fetch_add(1, Ordering::SeqCst);
             }
             to_server.write_u8(kind).await?;
             to_server.write_u32(length).await?;
             to_server.write_all(&body).await?;
-            if trap == Some(Trap::CutAfterCommit) {
+            if cuts {
                 end.cancelled().await;
                 return Ok(());
             }

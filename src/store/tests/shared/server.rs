@@ -155,7 +155,8 @@ impl Database {
              CREATE FUNCTION public.look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
              INSERT INTO public.seen SELECT current_setting('synchronous_commit'); RETURN NULL; END $$; \
              CREATE TRIGGER look AFTER INSERT ON hooksluice.key FOR EACH STATEMENT EXECUTE FUNCTION public.look(); \
-             CREATE TRIGGER look AFTER UPDATE ON hooksluice.dispatch FOR EACH STATEMENT EXECUTE FUNCTION public.look()",
+             CREATE TRIGGER look AFTER UPDATE ON hooksluice.dispatch FOR EACH STATEMENT EXECUTE FUNCTION public.look(); \
+             CREATE TRIGGER look AFTER INSERT OR UPDATE OR DELETE ON hooksluice.record FOR EACH ROW EXECUTE FUNCTION public.look()",
         )
         .await;
     }
@@ -166,7 +167,7 @@ impl Database {
         let lazy = self
             .number("SELECT count(*) FROM public.seen WHERE setting <> 'on'")
             .await;
-        assert!(seen >= 10 && lazy == 0, "{seen} seen, {lazy} lazy");
+        assert!(seen >= 20 && lazy == 0, "{seen} seen, {lazy} lazy");
     }
 
     pub(in crate::store::tests) fn url(&self) -> Secret {
