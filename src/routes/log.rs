@@ -21,9 +21,13 @@ const LINES: Rate = Rate {
 
 #[derive(Debug)]
 pub(super) struct FailureLog {
-    failures: Mutex<State>,
-    shadows: Mutex<State>,
+    failures: Limited,
+    shadows: Limited,
 }
+
+/// Lets so many lines through.
+#[derive(Debug)]
+pub(super) struct Limited(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
@@ -31,23 +35,37 @@ struct State {
     suppressed: u64,
 }
 
+impl Limited {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(State {
+            pace: Pace::new(Some(LINES), Some(LINES.count)),
+            suppressed: 0,
+        }))
+    }
+
+    /// Lines that were left out before this one, if one may be written now.
+    pub(super) fn turn(&self, now: Monotonic) -> Option<u64> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.pace.not_before(now).is_some() {
+            state.suppressed += 1;
+            return None;
+        }
+        state.pace.start(now);
+        Some(std::mem::take(&mut state.suppressed))
+    }
+}
+
 impl FailureLog {
     pub(super) fn new() -> Self {
-        let state = || {
-            Mutex::new(State {
-                pace: Pace::new(Some(LINES), Some(LINES.count)),
-                suppressed: 0,
-            })
-        };
         Self {
-            failures: state(),
-            shadows: state(),
+            failures: Limited::new(),
+            shadows: Limited::new(),
         }
     }
 
     /// The upstream gave no answer. Path and query are not logged: they may be credentials.
     pub(super) fn failed(&self, route: &Route, client: IpAddr, status: StatusCode, cause: &str, now: Monotonic) {
-        let Some(suppressed) = turn(&self.failures, now) else {
+        let Some(suppressed) = self.failures.turn(now) else {
             return;
         };
         warn!(
@@ -63,20 +81,9 @@ impl FailureLog {
 
     /// A path that could be taken for a source's was refused.
     pub(super) fn shadowed(&self, source: &SourceName, client: IpAddr, now: Monotonic) {
-        let Some(suppressed) = turn(&self.shadows, now) else {
+        let Some(suppressed) = self.shadows.turn(now) else {
             return;
         };
         info!(%source, %client, suppressed, "a route must not reach a source's path");
     }
-}
-
-/// Lines that were left out before this one, if one may be written now.
-fn turn(state: &Mutex<State>, now: Monotonic) -> Option<u64> {
-    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-    if state.pace.not_before(now).is_some() {
-        state.suppressed += 1;
-        return None;
-    }
-    state.pace.start(now);
-    Some(std::mem::take(&mut state.suppressed))
 }

@@ -136,11 +136,11 @@ impl Idempotency {
                 return client.tell(Attempt::Found(record.into()));
             }
             Ok(Err(error)) => {
-                warn!(route = %self.route, %error, "no key could be taken; nothing was forwarded");
+                self.not_taken(&error.to_string());
                 return client.tell(Attempt::Refused(Problem::Unavailable));
             }
             Err(_elapsed) => {
-                warn!(route = %self.route, "no key could be taken in time; nothing was forwarded");
+                self.not_taken("not in time");
                 return client.tell(Attempt::Refused(Problem::Unavailable));
             }
         };
@@ -218,7 +218,10 @@ impl Idempotency {
                 self.release(flying, KeyOutcome::Released, Ok(response), client).await;
             }
             (Fate::ReleaseUnsent, Err(error)) => {
-                debug!(route = %self.route, %error, "a call was not made");
+                if let Some(suppressed) = self.shared.may_log() {
+                    let upstream = self.proxy.upstream();
+                    warn!(route = %self.route, %upstream, %error, suppressed, "the upstream could not be reached");
+                }
                 self.release(flying, KeyOutcome::Unreachable, Err(Problem::Unreachable), client)
                     .await;
             }
@@ -358,6 +361,12 @@ impl Idempotency {
 
     fn unknown(&self) -> Made {
         Err(Problem::OutcomeUnknown(self.settings.on_ambiguous))
+    }
+
+    fn not_taken(&self, cause: &str) {
+        if let Some(suppressed) = self.shared.may_log() {
+            warn!(route = %self.route, cause, suppressed, "no key could be taken; nothing was forwarded");
+        }
     }
 
     fn needs_a_person(&self, key: &RecordKey, cause: &str) {

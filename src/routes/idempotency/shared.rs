@@ -11,6 +11,7 @@ use super::flights::Flights;
 use super::memory::Memory;
 use crate::dedupe::redis::Redis;
 use crate::ingest::body::Budget;
+use crate::routes::log::Limited;
 use crate::store::Store;
 use crate::store::records::RecordKey;
 use crate::telemetry::metrics::{Metrics, RecordMetrics};
@@ -55,6 +56,7 @@ pub struct Shared {
     pub(super) clock: Clock,
     /// Of calls: they end before the store closes.
     pub(super) tracker: TaskTracker,
+    log: Arc<Limited>,
     running: Arc<Semaphore>,
     keeping: Arc<Semaphore>,
     records: Arc<RecordMetrics>,
@@ -87,6 +89,7 @@ impl Shared {
             metrics: parts.metrics,
             clock: parts.clock,
             tracker: parts.tracker,
+            log: Arc::new(Limited::new()),
             running: Arc::new(Semaphore::new(parts.running)),
             keeping: Arc::new(Semaphore::new(KEEPING_MAX)),
         }
@@ -100,6 +103,11 @@ impl Shared {
             _permit: permit,
             records: Arc::clone(&self.records),
         })
+    }
+
+    /// Lines of the log that were left out before this one, if one may be written now: an outage must not fill the disk.
+    pub(super) fn may_log(&self) -> Option<u64> {
+        self.log.turn(self.clock.monotonic())
     }
 
     /// Remembers the end of a call in this process.
