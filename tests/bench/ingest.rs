@@ -29,8 +29,10 @@ mod engines;
 )]
 #[path = "../harness/harness.rs"]
 mod harness;
+#[allow(dead_code, reason = "shared with the other benchmarks")]
 mod load;
 mod report;
+#[allow(dead_code, reason = "shared with the other benchmarks")]
 mod server;
 mod upstream;
 
@@ -41,7 +43,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use crate::engines::{Engines, Kind};
-use crate::load::{Load, Measured};
+use crate::load::{Load, Measured, Prepared};
 use crate::report::{Cell, Pair, Report, Sustained};
 use crate::server::{Process, Server, Usage};
 
@@ -125,14 +127,20 @@ fn measure(args: &Args) -> Report {
 fn burst(args: &Args, report: &mut Report, engines: &Engines, scratch: &std::path::Path) {
     let stalled = upstream::stalled();
     let bare = Process::bare();
-    let server = Server::start(&args.server, &scratch.join("burst"), engines, stalled.address(), SECRET);
+    let server = Server::start(
+        &args.server,
+        &scratch.join("burst"),
+        engines,
+        stalled.address(),
+        SECRET,
+        "",
+    );
     for cell in &mut report.cells {
         let load = |address| Load {
             address,
             connections: cell.connections,
-            body: cell.size,
+            request: Prepared::webhook(SECRET, cell.size),
             seconds: args.seconds,
-            secret: SECRET,
         };
         let bare = run(&load(bare.address()), &bare);
         let before = (server.process().usage(), engines.cpu());
@@ -159,13 +167,13 @@ fn sustained(args: &Args, report: &mut Report, engines: &Engines, scratch: &std:
         engines,
         upstream.address(),
         SECRET,
+        "",
     );
     let load = Load {
         address: server.address(),
         connections: 64,
-        body: 1024,
+        request: Prepared::webhook(SECRET, 1024),
         seconds: args.sustained_seconds,
-        secret: SECRET,
     };
     let forwarded = upstream.counter();
     let mut marks = Vec::new();
@@ -193,7 +201,7 @@ fn sustained(args: &Args, report: &mut Report, engines: &Engines, scratch: &std:
 }
 
 /// One load on one server, with what the server's process used meanwhile.
-fn run(load: &Load<'_>, process: &Process) -> Run {
+fn run(load: &Load, process: &Process) -> Run {
     let mut marks: Vec<Usage> = Vec::new();
     let measured = load::run(load, || marks.push(process.usage()));
     let [before, after] = marks[..] else {

@@ -20,14 +20,65 @@ static NEXT_RUN: AtomicU64 = AtomicU64::new(1);
 
 /// One closed-loop load.
 #[derive(Clone, Debug)]
-pub(crate) struct Load<'a> {
+pub(crate) struct Load {
     pub(crate) address: SocketAddr,
     pub(crate) connections: usize,
-    /// Bytes of body.
-    pub(crate) body: usize,
+    pub(crate) request: Prepared,
     /// Measured time, after a warm-up of a quarter of it.
     pub(crate) seconds: f64,
-    pub(crate) secret: &'a str,
+}
+
+/// The bytes of a request, and where its id stands in them.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    bytes: Vec<u8>,
+    id_at: usize,
+    /// How many different ids there are; without it none comes twice.
+    ids: Option<u64>,
+}
+
+impl Prepared {
+    /// A signed webhook with so many bytes of body.
+    pub(crate) fn webhook(secret: &str, size: usize) -> Self {
+        let body = body(size);
+        Self::new("/bench", &signature(secret, &body), "X-Delivery-Id", &body, None)
+    }
+
+    /// A call of a route with an `Idempotency-Key`. The bare server, which asks for a signature, takes it too.
+    pub(crate) fn call(secret: &str, size: usize, keys: Option<u64>) -> Self {
+        let body = body(size);
+        Self::new("/calls", &signature(secret, &body), "Idempotency-Key", &body, keys)
+    }
+
+    /// A request that means nothing to us.
+    pub(crate) fn plain(size: usize) -> Self {
+        Self::new("/plain", "", "X-Request-Id", &body(size), None)
+    }
+
+    fn new(path: &str, lines: &str, id: &str, body: &[u8], ids: Option<u64>) -> Self {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: bench.test\r\nContent-Type: application/json\r\n{lines}Content-Length: {}\r\n{id}: ",
+            body.len()
+        );
+        let id_at = head.len();
+        let mut bytes = head.into_bytes();
+        bytes.extend([b'0'; ID_DIGITS]);
+        bytes.extend(b"\r\n\r\n");
+        bytes.extend(body);
+        Self { bytes, id_at, ids }
+    }
+}
+
+fn body(size: usize) -> Vec<u8> {
+    let text = br#"{"type":"bench.event","data":{"text":"webhook payload "}}"#;
+    text.iter().copied().cycle().take(size).collect()
+}
+
+fn signature(secret: &str, body: &[u8]) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
+    mac.update(body);
+    let signature = data_encoding::HEXLOWER.encode(&mac.finalize().into_bytes());
+    format!("X-Signature: sha256={signature}\r\n")
 }
 
 /// What came of it.
@@ -55,16 +106,16 @@ impl Measured {
 }
 
 /// Runs `load`; `mark` is called when the window begins and when it ends.
-pub(crate) fn run(load: &Load<'_>, mark: impl FnMut()) -> Measured {
+pub(crate) fn run(load: &Load, mark: impl FnMut()) -> Measured {
     go(load, None, mark)
 }
 
 /// As [`run`], but waits while more than `backlog` of the requests that were answered are not `forwarded` yet.
-pub(crate) fn run_held_back(load: &Load<'_>, forwarded: &Arc<AtomicU64>, backlog: u64, mark: impl FnMut()) -> Measured {
+pub(crate) fn run_held_back(load: &Load, forwarded: &Arc<AtomicU64>, backlog: u64, mark: impl FnMut()) -> Measured {
     go(load, Some((Arc::clone(forwarded), backlog)), mark)
 }
 
-fn go(load: &Load<'_>, hold: Option<(Arc<AtomicU64>, u64)>, mut mark: impl FnMut()) -> Measured {
+fn go(load: &Load, hold: Option<(Arc<AtomicU64>, u64)>, mut mark: impl FnMut()) -> Measured {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -79,7 +130,6 @@ fn go(load: &Load<'_>, hold: Option<(Arc<AtomicU64>, u64)>, mut mark: impl FnMut
         answered: AtomicU64::new(0),
         hold,
     });
-    let (request, id_at) = request(load);
     let run = NEXT_RUN.fetch_add(1, Ordering::Relaxed);
     // The current time makes ids unique over processes that share a store.
     let first_id = (shared.clock.now().as_millis().unsigned_abs() << 24) ^ (run << 44);
@@ -88,8 +138,7 @@ fn go(load: &Load<'_>, hold: Option<(Arc<AtomicU64>, u64)>, mut mark: impl FnMut
         for number in 0..load.connections {
             let connection = Connection {
                 address: load.address,
-                request: request.clone(),
-                id_at,
+                request: load.request.clone(),
                 id: first_id.wrapping_add((number as u64) << 32),
                 shared: Arc::clone(&shared),
             };
@@ -130,8 +179,7 @@ struct Shared {
 
 struct Connection {
     address: SocketAddr,
-    request: Vec<u8>,
-    id_at: usize,
+    request: Prepared,
     id: u64,
     shared: Arc<Shared>,
 }
@@ -156,9 +204,11 @@ impl Connection {
                 return done;
             }
             self.id += 1;
-            write_hex(&mut self.request[self.id_at..self.id_at + ID_DIGITS], self.id);
+            let Prepared { bytes, id_at, ids } = &mut self.request;
+            let id = ids.map_or(self.id, |ids| self.id % ids);
+            write_hex(&mut bytes[*id_at..*id_at + ID_DIGITS], id);
             done.sent += 1;
-            let ok = exchange(&mut stream, &self.request, &mut answer).await;
+            let ok = exchange(&mut stream, &self.request.bytes, &mut answer).await;
             if ok != Some(200) {
                 done.failed += 1;
                 if ok.is_none() {
@@ -213,30 +263,6 @@ fn complete(answer: &[u8]) -> Option<u16> {
         .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
         .map_or(0, |(_, value)| value.trim().parse().unwrap_or(0));
     (answer.len() >= head + 4 + length).then_some(status)
-}
-
-/// The request, and where its id stands.
-fn request(load: &Load<'_>) -> (Vec<u8>, usize) {
-    let body: Vec<u8> = br#"{"type":"bench.event","data":{"text":"webhook payload "}}"#
-        .iter()
-        .copied()
-        .cycle()
-        .take(load.body)
-        .collect();
-    let mut mac = Hmac::<Sha256>::new_from_slice(load.secret.as_bytes()).unwrap();
-    mac.update(&body);
-    let signature = data_encoding::HEXLOWER.encode(&mac.finalize().into_bytes());
-    let head = format!(
-        "POST /bench HTTP/1.1\r\nHost: bench.test\r\nContent-Type: application/json\r\nX-Signature: sha256={signature}\r\n\
-         Content-Length: {}\r\nX-Delivery-Id: ",
-        body.len()
-    );
-    let id_at = head.len();
-    let mut request = head.into_bytes();
-    request.extend([b'0'; ID_DIGITS]);
-    request.extend(b"\r\n\r\n");
-    request.extend(body);
-    (request, id_at)
 }
 
 fn write_hex(place: &mut [u8], mut value: u64) {

@@ -43,13 +43,24 @@ impl Usage {
 }
 
 impl Process {
+    /// The bare server.
     pub(crate) fn bare() -> Self {
+        Self::ourselves("--bare", None)
+    }
+
+    /// The bare proxy in front of `upstream`.
+    pub(crate) fn bare_proxy(upstream: SocketAddr) -> Self {
+        Self::ourselves("--bare-proxy", Some(upstream))
+    }
+
+    fn ourselves(what: &str, upstream: Option<SocketAddr>) -> Self {
         let address = free_address();
-        let child = Command::new(std::env::current_exe().unwrap())
-            .arg("--bare")
-            .arg(address.to_string())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([what, &address.to_string()]);
+        if let Some(upstream) = upstream {
+            command.args(["--upstream", &upstream.to_string()]);
+        }
+        let child = command.spawn().unwrap();
         let process = Self { child, address };
         wait("the bare server to listen", || TcpStream::connect(address).is_ok());
         process
@@ -109,6 +120,7 @@ impl Server {
         engines: &Engines,
         upstream: SocketAddr,
         secret: &str,
+        routes: &str,
     ) -> Self {
         fs::create_dir_all(directory).unwrap();
         let tables = engines.tables(directory);
@@ -122,7 +134,8 @@ impl Server {
                  {tables}\
                  [upstreams.app]\nurl = \"http://{upstream}\"\ntimeout = \"10m\"\n\
                  [sources.bench]\npath = \"/bench\"\nprovider = \"hmac\"\nupstreams = [\"app\"]\n\
-                 secrets = [{{ env = \"BENCH_SECRET\" }}]\n"
+                 secrets = [{{ env = \"BENCH_SECRET\" }}]\n\
+                 {routes}"
             ),
         )
         .unwrap();

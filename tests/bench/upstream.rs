@@ -90,7 +90,9 @@ async fn serve(mut stream: TcpStream, count: Arc<AtomicU64>) {
             length -= end;
             count.fetch_add(1, Ordering::Relaxed);
             if stream
-                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+                .write_all(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 11\r\n\r\n{\"ok\":true}",
+                )
                 .await
                 .is_err()
             {
