@@ -17,7 +17,7 @@ use comfy_table::{Table, presets};
 
 use self::sender::{Answer, Sender};
 use self::server::{Paths, Server};
-use self::upstream::{Mood, Seen, Upstream};
+use self::upstream::{JOBS, Mood, Seen, Upstream};
 use super::client;
 use crate::admin::dto::{EventDetail, EventPage, Replay, Replayed, Status};
 use crate::time::Clock;
@@ -68,6 +68,7 @@ async fn play() -> anyhow::Result<bool> {
             4 => ("4. killed after the 200", stage.killed().await),
             5 => ("5. upstream down, then up", stage.down_then_up().await),
             6 => ("6. upstream down for good", stage.down_for_good().await),
+            7 => ("7. Idempotency-Key", stage.idempotency_key().await),
             _ => break,
         };
         say("")?;
@@ -297,6 +298,64 @@ impl<'p> Stage<'p> {
             upstream: format!("evt_5 by replay, attempt {}", seen.attempt),
             store: format!("dead and kept, alerted, then {store}"),
         })
+    }
+
+    async fn idempotency_key(&mut self) -> anyhow::Result<Row> {
+        say("7. A client calls the app's own API, loses the answer, and calls again")?;
+        let first = self.call(Some("key_1"), r#"{"video":1}"#).await?;
+        ensure!(
+            first.status == 202 && !first.replayed,
+            "the first call saw {}",
+            first.status
+        );
+        let again = self.call(Some("key_1"), r#"{"video":1}"#).await?;
+        ensure!(
+            (again.status, again.replayed, &again.body) == (202, true, &first.body),
+            "the second call saw {}",
+            again.status
+        );
+        self.server.kill()?;
+        self.server = Server::start(self.paths, SECRET, PATIENCE).await?;
+        say(&format!(
+            "   server     killed (SIGKILL) and started again, process {}",
+            self.server.process_id()
+        ))?;
+        let again = self.call(Some("key_1"), r#"{"video":1}"#).await?;
+        ensure!(
+            (again.status, again.replayed, &again.body) == (202, true, &first.body),
+            "after the restart the call saw {}",
+            again.status
+        );
+        let other = self.call(Some("key_1"), r#"{"video":2}"#).await?;
+        ensure!(
+            other.status == 422,
+            "the same key with another body saw {}",
+            other.status
+        );
+        ensure!(self.app.jobs() == 1, "the app began {} jobs", self.app.jobs());
+        let without = self.call(None, r#"{"video":1}"#).await?;
+        ensure!(without.status == 202, "the call without a key saw {}", without.status);
+        ensure!(self.app.jobs() == 2, "the app began {} jobs", self.app.jobs());
+        say("   upstream   began one job for the key, and one for the call without a key")?;
+        Ok(Row {
+            sender: "202, the same 202 twice, 422".to_owned(),
+            upstream: "one job for one key".to_owned(),
+            store: "the answer, also after a kill".to_owned(),
+        })
+    }
+
+    async fn call(&self, key: Option<&str>, body: &'static str) -> anyhow::Result<Answer> {
+        let answer = self.sender.call(self.server.address(), JOBS, key, body).await?;
+        // A refusal explains itself at length.
+        let job = String::from_utf8_lossy(&answer.body);
+        let said = if answer.status == 202 { job } else { "refused".into() };
+        say(&format!(
+            "   client     POST {JOBS} {body}, {}: {} {said}{}",
+            key.unwrap_or("no key"),
+            answer.status,
+            if answer.replayed { ", replayed" } else { "" }
+        ))?;
+        Ok(answer)
     }
 
     async fn send(&self, path: &str, delivery: &str, body: &str) -> anyhow::Result<Answer> {

@@ -28,6 +28,7 @@ pub(super) struct Sender {
 /// What the sender saw.
 pub(super) struct Answer {
     pub(super) status: u16,
+    pub(super) replayed: bool,
     pub(super) body: Bytes,
     pub(super) took: Duration,
 }
@@ -65,14 +66,41 @@ impl Sender {
             .header("x-delivery-id", delivery)
             .header("x-signature", signature(self.secret, signed.as_bytes()))
             .body(Full::new(Bytes::copy_from_slice(sent.as_bytes())))?;
+        self.exchange(request).await
+    }
+
+    /// Calls the app's own API, with an `Idempotency-Key` where there is one.
+    pub(super) async fn call(
+        &self,
+        server: SocketAddr,
+        path: &str,
+        key: Option<&str>,
+        body: &'static str,
+    ) -> anyhow::Result<Answer> {
+        let mut request = Request::post(format!("http://{server}{path}"))
+            .header("content-type", "application/json")
+            .header("authorization", "Bearer demo");
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        self.exchange(request.body(Full::from(body))?).await
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> anyhow::Result<Answer> {
         let start = self.clock.monotonic();
         let response = self.http.request(request).await?;
         let took = self.clock.monotonic().since(start);
         let status = response.status().as_u16();
+        let replayed = response.headers().contains_key("idempotency-replayed");
         #[expect(clippy::disallowed_methods, reason = "limited")]
         let body = Limited::new(response.into_body(), ANSWER_LIMIT).collect().await;
         let body = body.map_err(anyhow::Error::from_boxed)?.to_bytes();
-        Ok(Answer { status, body, took })
+        Ok(Answer {
+            status,
+            replayed,
+            body,
+            took,
+        })
     }
 }
 

@@ -70,6 +70,10 @@ path = "/hooks/billing"
 provider = "hmac"
 secrets = [{{ env = "{SECRET_VARIABLE}" }}]
 upstreams = ["reports"]
+[routes.jobs]
+path = "/jobs"
+upstream = "app"
+idempotency = {{ scope = "header:authorization" }}
 "#,
             store = self.directory.join("store").display(),
         );

@@ -2,11 +2,12 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Empty, Limited};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -17,6 +18,8 @@ use tokio_util::task::TaskTracker;
 
 use super::sender;
 
+/// Where it begins a job for each request.
+pub(super) const JOBS: &str = "/jobs";
 /// Longest body that is read.
 const BODY_LIMIT: usize = 64 << 10;
 
@@ -45,6 +48,7 @@ struct Memory {
     secret: &'static str,
     mood: Mutex<Mood>,
     seen: Mutex<Vec<Seen>>,
+    jobs: AtomicU32,
 }
 
 /// An HTTP server on one fixed port.
@@ -64,6 +68,7 @@ impl Upstream {
                 secret,
                 mood: Mutex::new(Mood::Answers),
                 seen: Mutex::default(),
+                jobs: AtomicU32::new(0),
             }),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -84,6 +89,11 @@ impl Upstream {
     pub(super) fn seen(&self, delivery: &str) -> Vec<Seen> {
         let seen = self.memory.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.iter().filter(|seen| seen.delivery == delivery).cloned().collect()
+    }
+
+    /// How many jobs it was asked to begin.
+    pub(super) fn jobs(&self) -> u32 {
+        self.memory.jobs.load(Ordering::Relaxed)
     }
 
     /// From now on connections are refused.
@@ -118,13 +128,16 @@ impl Upstream {
     }
 }
 
-async fn answer(request: Request<Incoming>, memory: &Memory) -> Result<Response<Empty<Bytes>>, Infallible> {
+async fn answer(request: Request<Incoming>, memory: &Memory) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     #[expect(clippy::disallowed_methods, reason = "limited")]
     let body = Limited::new(body, BODY_LIMIT).collect().await;
     let Ok(body) = body.map(http_body_util::Collected::to_bytes) else {
         return Ok(status(StatusCode::BAD_REQUEST));
     };
+    if head.uri.path() == JOBS {
+        return Ok(begin_job(memory));
+    }
     let mood = *memory.mood.lock().unwrap_or_else(PoisonError::into_inner);
     let text = |name| text(&head.headers, name);
     let seen = Seen {
@@ -143,8 +156,18 @@ async fn answer(request: Request<Incoming>, memory: &Memory) -> Result<Response<
     }
 }
 
-fn status(status: StatusCode) -> Response<Empty<Bytes>> {
-    let mut response = Response::new(Empty::new());
+/// An app that knows nothing of keys: each request begins a job.
+fn begin_job(memory: &Memory) -> Response<Full<Bytes>> {
+    let number = memory.jobs.fetch_add(1, Ordering::Relaxed) + 1;
+    let mut response = Response::new(Full::from(format!(r#"{{"id":"job_{number}"}}"#)));
+    *response.status_mut() = StatusCode::ACCEPTED;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+fn status(status: StatusCode) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::default());
     *response.status_mut() = status;
     response
 }
