@@ -17,6 +17,7 @@ fn the_demo_comes_out_right() {
         "killed",
         "down, then up",
         "down for good",
+        "Idempotency-Key",
         "401",
         "All of it",
     ] {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::process::Command;
 
 use crate::harness::sign;
-use crate::harness::{Setup, Upstream};
+use crate::harness::{Request, Server, Setup, Upstream};
 
 /// A system call that has returned, as `strace -f -y` shows it.
 struct Call {
@@ -25,6 +25,10 @@ impl Call {
 
     fn writes(&self) -> bool {
         self.name.starts_with("write") || self.name.starts_with("send")
+    }
+
+    fn syncs_the_log(&self) -> bool {
+        matches!(self.name.as_str(), "fdatasync" | "fsync") && self.rest.contains("-wal")
     }
 }
 
@@ -73,11 +77,74 @@ fn calls(trace: &str) -> Vec<Call> {
 fn the_log_is_synced_between_reading_a_request_and_answering_it() {
     let upstream = Upstream::start();
     let setup = Setup::new(&upstream).plain();
+    let count = 20;
+    let calls = traced(&setup, |server| {
+        let mut connection = server.connect();
+        for number in 0..count {
+            connection.send(&sign::plain("/hooks/plain", &format!("sync-{number}"), b"{}").bytes());
+            assert_eq!(connection.read().status, 200);
+        }
+        upstream.wait_for(count);
+    });
+    for number in 0..count {
+        let id = format!("X-Delivery-Id: sync-{number}\\r");
+        let read = position(&calls, 0, &format!("request {number}"), |call| {
+            call.reads() && call.rest.contains(&id)
+        });
+        let connection = calls[read].descriptor();
+        let answered = position(&calls, read, &format!("the answer to request {number}"), |call| {
+            call.writes() && call.descriptor() == connection && call.rest.contains("HTTP/1.1 200 OK")
+        });
+        let synced = calls[read..answered].iter().any(Call::syncs_the_log);
+        assert!(synced, "request {number} was answered before its log was synced");
+    }
+}
+
+// IK-16
+#[test]
+fn a_first_call_with_a_key_is_synced_before_it_goes_on_and_before_it_is_answered_and_not_otherwise() {
+    let upstream = Upstream::start();
+    let setup = Setup::new(&upstream)
+        .plain()
+        .table_after("[routes.jobs]\npath = \"/jobs\"\nupstream = \"app\"\nidempotency = { scope = \"public\" }\n");
+    let count = 10;
+    let calls = traced(&setup, |server| {
+        let mut connection = server.connect();
+        for number in 0..count {
+            let request = Request::post("/jobs", "{}").header("Idempotency-Key", format!("sync-{number}"));
+            connection.send(&request.bytes());
+            assert_eq!(connection.read().status, 200);
+        }
+    });
+    // The very first makes its route known to the store, for good.
+    for number in 1..count {
+        let key = format!("Idempotency-Key: sync-{number}\\r");
+        let read = position(&calls, 0, &format!("call {number}"), |call| {
+            call.reads() && call.rest.contains(&key)
+        });
+        let client = calls[read].descriptor();
+        let forwarded = position(&calls, read, &format!("the forward of call {number}"), |call| {
+            call.writes() && call.rest.contains(&format!("idempotency-key: sync-{number}\\r"))
+        });
+        let answered = position(&calls, forwarded, &format!("the answer to call {number}"), |call| {
+            call.writes() && call.descriptor() == client && call.rest.contains("HTTP/1.1 200 OK")
+        });
+        let syncs = |from, to| calls[from..to].iter().filter(|call| call.syncs_the_log()).count();
+        assert_eq!(
+            (syncs(read, forwarded), syncs(forwarded, answered)),
+            (1, 1),
+            "of call {number}, before it went on and before it was answered"
+        );
+    }
+}
+
+/// What the server's threads did while `act` had it.
+fn traced(setup: &Setup, act: impl FnOnce(&Server)) -> Vec<Call> {
     let trace = setup.directory().join("trace");
     let server_command = setup.command();
     let mut command = Command::new("strace");
     command
-        .args(["-f", "-y", "-s", "512", "-e"])
+        .args(["-f", "-y", "-s", "1024", "-e"])
         .arg("trace=read,readv,recvfrom,recvmsg,write,writev,sendto,sendmsg,fdatasync,fsync")
         .arg("-o")
         .arg(&trace)
@@ -90,33 +157,15 @@ fn the_log_is_synced_between_reading_a_request_and_answering_it() {
                 .filter_map(|(name, value)| Some((name, value?))),
         );
     let server = setup.start_command(command);
-    let count = 20;
-    let mut connection = server.connect();
-    for number in 0..count {
-        connection.send(&sign::plain("/hooks/plain", &format!("sync-{number}"), b"{}").bytes());
-        assert_eq!(connection.read().status, 200);
-    }
-    upstream.wait_for(count);
+    act(&server);
     // strace is the child that is killed on drop; the server itself must be told.
     server.stop_traced();
+    calls(&std::fs::read_to_string(trace).unwrap())
+}
 
-    let trace = std::fs::read_to_string(trace).unwrap();
-    let calls = calls(&trace);
-    for number in 0..count {
-        let id = format!("X-Delivery-Id: sync-{number}\\r");
-        let read = calls.iter().position(|call| call.reads() && call.rest.contains(&id));
-        let read = read.unwrap_or_else(|| panic!("request {number} is not in the trace:\n{trace}"));
-        let connection = calls[read].descriptor();
-        let answered = calls[read..]
-            .iter()
-            .position(|call| call.writes() && call.descriptor() == connection && call.rest.contains("HTTP/1.1 200 OK"));
-        let answered = read + answered.unwrap_or_else(|| panic!("no answer to request {number}:\n{trace}"));
-        let synced = calls[read..answered]
-            .iter()
-            .any(|call| matches!(call.name.as_str(), "fdatasync" | "fsync") && call.rest.contains("-wal"));
-        assert!(
-            synced,
-            "request {number} was answered before its log was synced:\n{trace}"
-        );
-    }
+/// The first such call from there on.
+#[track_caller]
+fn position(calls: &[Call], from: usize, what: &str, is_it: impl Fn(&Call) -> bool) -> usize {
+    let found = calls[from..].iter().position(is_it);
+    from + found.unwrap_or_else(|| panic!("{what} is not in the trace"))
 }
