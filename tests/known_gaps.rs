@@ -12,7 +12,7 @@
 mod harness;
 
 use crate::harness::sign::SECRET;
-use crate::harness::{Setup, Upstream, server};
+use crate::harness::{Request, Setup, Upstream, server};
 
 /// What `hooksluice check` says about a configuration with these tables.
 #[track_caller]
@@ -81,12 +81,17 @@ fn ids_to_be_ignored_cannot_be_listed_yet() {
     );
 }
 
-/// RS-18: providers that act on the answer need `reply = "upstream"`.
+/// RS-18: what a synchronous source answers when the app gives no answer is always 503; a record has no word for a
+/// provider's own way of saying "later".
 #[test]
-fn answers_of_the_upstream_are_not_relayed_yet() {
+fn records_have_no_answer_of_their_own_for_an_app_that_is_away() {
+    let own = "[providers.own]\nkind = \"hmac\"\nhash = \"sha256\"\nsignature = \"header:X-Signature\"\n\
+               encoding = \"hex\"\npayload = \"{body}\"\nfallback = { status = 200 }";
     refused(
-        setup().source("plain", "hmac", SECRET, "reply = \"upstream\""),
-        &["reply", "not in this version"],
+        setup()
+            .table_after(own)
+            .source("own", "own", SECRET, "reply = \"upstream\""),
+        &["fallback"],
     );
 }
 
@@ -109,7 +114,7 @@ fn a_silent_source_raises_no_alarm_yet() {
     );
 }
 
-/// FW-09 for HTTP/2: upstreams are spoken to in HTTP/1.1 over plain TCP.
+/// Upstreams are spoken to over plain TCP.
 #[test]
 fn upstreams_behind_tls_are_not_reached_yet() {
     let mut setup = setup();
@@ -121,9 +126,27 @@ fn upstreams_behind_tls_are_not_reached_yet() {
     refused(setup.table_after(&secure), &["https", "not in this version"]);
 }
 
-/// SC-06: ordinary routes come later; until then only sources exist and everything else is 404.
+/// IK-06: a caller is known by a header or a cookie; the subject of its certificate needs TLS on the listener.
 #[test]
-fn ordinary_routes_are_not_served_yet() {
+fn callers_are_not_known_by_their_certificate_yet() {
+    let route = "[routes.rest]\npath = \"/{*rest}\"\nupstream = \"app\"\nidempotency = { scope = \"mtls\" }";
+    refused(setup().plain().table_after(route), &["scope", "not in this version"]);
+}
+
+/// A WebSocket to an upstream that speaks HTTP/2 only needs extended CONNECT (RFC 8441), which is not asked for.
+#[test]
+fn websockets_do_not_reach_upstreams_that_speak_http_2_yet() {
     let route = "[routes.rest]\npath = \"/{*rest}\"\nupstream = \"app\"";
-    refused(setup().plain().table_after(route), &["routes", "not in this version"]);
+    let setup = setup()
+        .plain()
+        .upstream("protocol = \"h2c\"")
+        .table_after(route)
+        .allow_log("the upstream gave no answer");
+    let server = setup.start();
+    let request = Request::new("GET", "/chat")
+        .header("Connection", "Upgrade")
+        .header("Upgrade", "websocket")
+        .header("Sec-WebSocket-Version", "13")
+        .header("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==");
+    assert_eq!(server.send(&request).status, 502);
 }
