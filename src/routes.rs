@@ -324,6 +324,7 @@ impl Routes {
     fn sender(&self, parts: &mut Parts, peer: &Peer) -> Sender {
         let address = peer.address.ip();
         let authority = request::authority(&parts.uri, &parts.headers);
+        message::drop_shadowed(&mut parts.headers, &self.shadow);
         Sender {
             trusted: client::is_trusted(address.to_canonical(), &self.trusted_proxies),
             client: client::identify(address, &mut parts.headers, &self.trusted_proxies),

@@ -10,20 +10,40 @@ use hyper::body::Body;
 
 use crate::headers;
 use crate::net::connections::Protocol;
+use crate::routes::shadow::Shadow;
 
 const TRAILERS: &str = "trailers";
 
 /// What only a trusted proxy may say, because frameworks route by it instead of by the path, or take it for the client's
 /// address.
-const ROUTING: [&str; 8] = [
+const ROUTING: [&str; 15] = [
     "x-original-url",
     "x-original-uri",
+    "x-original-path",
     "x-rewrite-url",
+    "x-envoy-original-path",
     "x-forwarded-prefix",
     "x-forwarded-path",
     "x-forwarded-uri",
     "x-forwarded-server",
+    "x-forwarded-scheme",
+    "x-forwarded-ssl",
+    "x-script-name",
+    "script-name",
+    "path-info",
     "x-real-ip",
+];
+
+/// Those of them that carry a whole path. A proxy that is trusted may pass on what its client sent, so what names a
+/// source goes from everyone.
+const PATHS: [&str; 7] = [
+    "x-original-url",
+    "x-original-uri",
+    "x-original-path",
+    "x-rewrite-url",
+    "x-envoy-original-path",
+    "x-forwarded-path",
+    "x-forwarded-uri",
 ];
 
 /// Names that some app servers fold onto one of ours or the framing's when they are written with `_` for `-`. Nobody
@@ -159,7 +179,17 @@ fn misleads(name: &HeaderName, trusted: bool) -> bool {
         return FOLDED.contains(&folded.as_str()) || (!trusted && ROUTING.contains(&folded.as_str()));
     }
     // Nearly all begin so; the list is not looked through for others.
-    !trusted && name.starts_with("x-") && ROUTING.contains(&name)
+    !trusted && name.starts_with(['x', 's', 'p']) && ROUTING.contains(&name)
+}
+
+/// Drops what tells the app to take the request for one to a source's path (P3).
+pub fn drop_shadowed(headers: &mut HeaderMap, shadow: &Shadow) {
+    for name in PATHS {
+        let names_a_source = |value: &HeaderValue| shadow.named_by(value.as_bytes()).is_some();
+        if headers.get_all(name).iter().any(names_a_source) {
+            headers.remove(name);
+        }
+    }
 }
 
 /// Whether whoever sent these headers takes trailers (RFC 9110 section 10.1.4).
@@ -276,6 +306,8 @@ mod tests {
                 ("x-original-url", b"/webhooks/stripe"),
                 ("x-rewrite-url", b"/webhooks/stripe"),
                 ("x_original_url", b"/webhooks/stripe"),
+                ("script_name", b"/x"),
+                ("path-info", b"/webhooks/stripe"),
                 ("x_forwarded_for", b"10.0.0.1"),
                 ("content_length", b"7"),
                 ("x-kept", b"1"),

@@ -9,6 +9,7 @@
 //! - overlong UTF-8, full-width forms, and letters that lower or upper case makes ASCII (`ſ`, `K`) as what they mean;
 //!   control characters and what is no UTF-8 left out;
 //! - backslashes as slashes and as themselves; doubled slashes collapsed before and after dot segments are resolved;
+//! - `//host/path` as a host and a path (RFC 3986 section 4.2): so does every library that resolves a target as a URL;
 //! - `;parameters`, trailing slashes, trailing dots and blanks of a segment, and letter case ignored;
 //! - cut at an encoded NUL, `?` or `#`, and not.
 //!
@@ -62,6 +63,18 @@ impl Shadow {
             let mut ways = Way::all(&reading);
             ways.find_map(|way| self.find(&fold(&reading, way), prefix))
         })
+    }
+
+    /// The source that a header's value names, which may be a path or a whole URL, with or without a query.
+    pub fn named_by(&self, value: &[u8]) -> Option<&SourceName> {
+        let value = value.get(..STRANGE_MAX).unwrap_or(value);
+        let text = String::from_utf8_lossy(value);
+        let path = match text.split_once("://") {
+            Some((_scheme, rest)) => rest.split_once('/').map_or("", |(_host, path)| path),
+            None => text.trim(),
+        };
+        let path = path.split(['?', '#']).next().unwrap_or_default();
+        self.covers(&format!("/{}", path.trim_start_matches('/')), "")
     }
 
     /// The source that a pattern which begins with `prefix` is at or below.
@@ -137,6 +150,8 @@ struct Way {
     collapse_first: bool,
     /// Everything behind the first `;` goes, slashes too.
     parameters_to_end: bool,
+    /// What follows two slashes at the beginning is a host and no part of the path.
+    host_first: bool,
 }
 
 impl Way {
@@ -146,6 +161,7 @@ impl Way {
         backslash: true,
         collapse_first: true,
         parameters_to_end: false,
+        host_first: false,
     };
 
     /// All that make a difference for these bytes.
@@ -160,15 +176,20 @@ impl Way {
         let cuts = both(reading.contains(&0) || text.contains(['?', '#']));
         let backslashes = both(text.contains('\\'));
         let collapses = both(text.contains("//") || text.contains('\\'));
-        let parameters: &[bool] = if text.contains(';') { &[false, true] } else { &[false] };
+        let either = |odd: bool| if odd { &[false, true][..] } else { &[false][..] };
+        let parameters = either(text.contains(';'));
+        let hosts = either(host_at_front(&text.replace('\\', "/")).is_some());
         cuts.iter().flat_map(move |&cut| {
             backslashes.iter().flat_map(move |&backslash| {
                 collapses.iter().flat_map(move |&collapse_first| {
-                    parameters.iter().map(move |&parameters_to_end| Self {
-                        cut,
-                        backslash,
-                        collapse_first,
-                        parameters_to_end,
+                    parameters.iter().flat_map(move |&parameters_to_end| {
+                        hosts.iter().map(move |&host_first| Self {
+                            cut,
+                            backslash,
+                            collapse_first,
+                            parameters_to_end,
+                            host_first,
+                        })
                     })
                 })
             })
@@ -179,6 +200,11 @@ impl Way {
 /// The path as segments, each with a slash in front; empty for `/`.
 fn fold(reading: &[u8], way: Way) -> String {
     let mut text = characters(reading, way);
+    if way.host_first
+        && let Some(path) = host_at_front(&text)
+    {
+        text = path.to_owned();
+    }
     if way.parameters_to_end
         && let Some((before, _)) = text.split_once(';')
     {
@@ -203,6 +229,12 @@ fn fold(reading: &[u8], way: Way) -> String {
         folded.push_str(segment);
     }
     folded
+}
+
+/// The path behind a host that stands between two or more slashes and the next one.
+fn host_at_front(text: &str) -> Option<&str> {
+    let host = text.strip_prefix("//")?.trim_start_matches('/');
+    Some(host.find('/').and_then(|end| host.get(end..)).unwrap_or_default())
 }
 
 /// Percent-decodes until nothing is left to decode, in one pass: what a decoded byte completes is looked at at once.
@@ -410,6 +442,14 @@ mod tests {
         "/webhooks%u002fstripe",
         "/webhooks/x%3f/../stripe",
         "/webhooks/stripe%3b/../x",
+        "//x/webhooks/stripe",
+        "///x/webhooks/stripe",
+        "//u@x:80/webhooks/stripe",
+        "/\\x/webhooks/stripe",
+        "\\\\x\\webhooks\\stripe",
+        "/%2fx/webhooks/stripe",
+        "//x//webhooks/./stripe;y",
+        "//x/internal/events",
         "/webhooks/stripe/extra",
         "/webhooks/Stripe/extra/more",
         "/webhooks/stripe/%2e%2e%2fx",
@@ -451,6 +491,23 @@ mod tests {
             "/..;/x",
         ] {
             assert_eq!(shadow.covers(path, ""), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_header_that_names_a_source_s_path_is_found() {
+        let shadow = shadow();
+        for value in [
+            "/webhooks/stripe",
+            "/webhooks/stripe?x=1",
+            "webhooks/stripe",
+            "http://shop.test/Webhooks//stripe?x",
+            "https://shop.test/internal/events",
+        ] {
+            assert!(shadow.named_by(value.as_bytes()).is_some(), "{value}");
+        }
+        for value in ["/", "", "/orders?next=/webhooks/stripe", "http://shop.test", "\u{ff}"] {
+            assert_eq!(shadow.named_by(value.as_bytes()), None, "{value}");
         }
     }
 
