@@ -16,7 +16,7 @@ const TRAILERS: &str = "trailers";
 
 /// What only a trusted proxy may say, because frameworks route by it instead of by the path, or take it for the client's
 /// address.
-const ROUTING: [&str; 15] = [
+const ROUTING: [&str; 25] = [
     "x-original-url",
     "x-original-uri",
     "x-original-path",
@@ -32,11 +32,21 @@ const ROUTING: [&str; 15] = [
     "script-name",
     "path-info",
     "x-real-ip",
+    "client-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-remote-addr",
+    "forwarded-for",
+    "x-forwarded-protocol",
+    "x-forwarded-url",
+    "x-original-host",
+    "x-url-scheme",
+    "front-end-https",
 ];
 
 /// Those of them that carry a whole path. A proxy that is trusted may pass on what its client sent, so what names a
 /// source goes from everyone.
-const PATHS: [&str; 7] = [
+const PATHS: [&str; 8] = [
     "x-original-url",
     "x-original-uri",
     "x-original-path",
@@ -44,11 +54,13 @@ const PATHS: [&str; 7] = [
     "x-envoy-original-path",
     "x-forwarded-path",
     "x-forwarded-uri",
+    "x-forwarded-url",
 ];
 
 /// Names that some app servers fold onto one of ours or the framing's when they are written with `_` for `-`. Nobody
 /// sends these for a good reason.
-const FOLDED: [&str; 9] = [
+const FOLDED: [&str; 10] = [
+    "idempotency-key",
     "x-forwarded-for",
     "x-forwarded-proto",
     "x-forwarded-host",
@@ -172,14 +184,18 @@ fn means_something_by_a_body(method: &Method) -> bool {
     matches!(*method, Method::POST | Method::PUT | Method::PATCH)
 }
 
-fn misleads(name: &HeaderName, trusted: bool) -> bool {
+pub(super) fn misleads(name: &HeaderName, trusted: bool) -> bool {
     let name = name.as_str();
     if name.contains('_') {
         let folded = name.replace('_', "-");
         return FOLDED.contains(&folded.as_str()) || (!trusted && ROUTING.contains(&folded.as_str()));
     }
-    // Nearly all begin so; the list is not looked through for others.
-    !trusted && name.starts_with(['x', 's', 'p']) && ROUTING.contains(&name)
+    // CGI makes `HTTP_PROXY` of it, which HTTP clients take for their proxy (httpoxy); `Proxy-*` is for one hop.
+    if name.starts_with("proxy") {
+        return name == "proxy" || name.starts_with("proxy-");
+    }
+    // The list is not looked through for what nearly all begin with.
+    !trusted && name.starts_with(['x', 's', 'p', 'c', 'f']) && ROUTING.contains(&name)
 }
 
 /// Drops what tells the app to take the request for one to a source's path (P3).

@@ -9,6 +9,7 @@
 //! - overlong UTF-8, full-width forms, and letters that lower or upper case makes ASCII (`ſ`, `K`) as what they mean;
 //!   control characters and what is no UTF-8 left out;
 //! - backslashes as slashes and as themselves; doubled slashes collapsed before and after dot segments are resolved;
+//! - `.suffix` and `:stream` at the end of the last segment taken off, and not (Rails, Spring, Windows);
 //! - `//host/path` as a host and a path (RFC 3986 section 4.2): so does every library that resolves a target as a URL;
 //! - `;parameters`, trailing slashes, trailing dots and blanks of a segment, and letter case ignored;
 //! - cut at an encoded NUL, `?` or `#`, and not.
@@ -152,6 +153,8 @@ struct Way {
     parameters_to_end: bool,
     /// What follows two slashes at the beginning is a host and no part of the path.
     host_first: bool,
+    /// `.json` at the end of the last segment names a format and is no part of the path.
+    suffix_off: bool,
 }
 
 impl Way {
@@ -162,6 +165,7 @@ impl Way {
         collapse_first: true,
         parameters_to_end: false,
         host_first: false,
+        suffix_off: false,
     };
 
     /// All that make a difference for these bytes.
@@ -178,17 +182,21 @@ impl Way {
         let collapses = both(text.contains("//") || text.contains('\\'));
         let either = |odd: bool| if odd { &[false, true][..] } else { &[false][..] };
         let parameters = either(text.contains(';'));
+        let suffixes = either(text.contains(['.', ':']));
         let hosts = either(host_at_front(&text.replace('\\', "/")).is_some());
         cuts.iter().flat_map(move |&cut| {
             backslashes.iter().flat_map(move |&backslash| {
                 collapses.iter().flat_map(move |&collapse_first| {
                     parameters.iter().flat_map(move |&parameters_to_end| {
-                        hosts.iter().map(move |&host_first| Self {
-                            cut,
-                            backslash,
-                            collapse_first,
-                            parameters_to_end,
-                            host_first,
+                        hosts.iter().flat_map(move |&host_first| {
+                            suffixes.iter().map(move |&suffix_off| Self {
+                                cut,
+                                backslash,
+                                collapse_first,
+                                parameters_to_end,
+                                host_first,
+                                suffix_off,
+                            })
                         })
                     })
                 })
@@ -213,7 +221,7 @@ fn fold(reading: &[u8], way: Way) -> String {
     let mut segments: Vec<&str> = Vec::new();
     for segment in text.split('/') {
         let segment = segment.split(';').next().unwrap_or_default();
-        let bare = segment.trim_end_matches(' ');
+        let bare = segment.trim_matches(' ');
         match bare {
             "" if way.collapse_first => {}
             "." => {}
@@ -222,6 +230,11 @@ fn fold(reading: &[u8], way: Way) -> String {
             }
             _ => segments.push(bare.trim_end_matches(['.', ' '])),
         }
+    }
+    if way.suffix_off
+        && let Some(last) = segments.iter_mut().rfind(|segment| !segment.is_empty())
+    {
+        *last = last.split(['.', ':']).next().unwrap_or_default();
     }
     let mut folded = String::with_capacity(text.len() + 1);
     for segment in segments.into_iter().filter(|segment| !segment.is_empty()) {
@@ -450,6 +463,11 @@ mod tests {
         "/%2fx/webhooks/stripe",
         "//x//webhooks/./stripe;y",
         "//x/internal/events",
+        "/webhooks/stripe.json",
+        "/webhooks/Stripe.tar.gz",
+        "/webhooks/stripe::$DATA",
+        "/internal/events.php",
+        "/webhooks/%20stripe",
         "/webhooks/stripe/extra",
         "/webhooks/Stripe/extra/more",
         "/webhooks/stripe/%2e%2e%2fx",
@@ -482,6 +500,8 @@ mod tests {
             "/webhooks/x/stripe",
             "/api/webhooks/stripe",
             "/webhooks.stripe",
+            "/webhooks.json",
+            "/.webhooks/stripe",
             "/webhooks/stripe-2",
             "/internal/events/5",
             "/internal",

@@ -11,6 +11,7 @@ use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use tokio::time::Sleep;
 
 use crate::headers;
+use crate::routes::message;
 use crate::time::{Clock, Monotonic};
 
 /// Why a client's body was not sent to its end.
@@ -127,6 +128,8 @@ impl Upload {
             }
         } else if let Some(trailers) = frame.trailers_mut() {
             headers::strip_trailers(trailers);
+            // Whoever the peer is: a trusted proxy says such things in its head.
+            headers::strip(trailers, |name| message::misleads(name, false));
         }
         Poll::Ready(Some(Ok(frame)))
     }
