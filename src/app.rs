@@ -26,7 +26,7 @@ use crate::dedupe::teller::TELLS;
 use crate::forward::Forwarder;
 use crate::forward::answer::QUESTIONS_MAX;
 use crate::forward::settings::{SourceSettings, UpstreamSettings};
-use crate::ingest::body::Budget;
+use crate::ingest::body::{Bodies, Budget};
 use crate::ingest::source::Source;
 use crate::ingest::{Ingest, IngestSettings};
 use crate::net::listen::{self, ListenSettings};
@@ -107,14 +107,14 @@ impl App {
         let listener = bind(config.listen, "listen")?;
         let address = listener.local_addr()?;
         let stop_accepting = CancellationToken::new();
-        let budget = Budget::new(config.limits.in_flight, metrics.clone());
+        let budget = |bodies| Budget::new(config.limits.in_flight, bodies, metrics.clone());
         let has_keys = config.routes.iter().any(|route| route.idempotency.is_some());
         let idempotency = has_keys.then(|| {
             idempotency::Shared::new(SharedParts {
                 store: store.clone(),
                 memory: answers,
                 redis: beside.redis(),
-                budget: budget.clone(),
+                budget: budget(Bodies::Calls),
                 body_timeout: config.limits.body_timeout,
                 running: config.limits.connections,
                 metrics: metrics.clone(),
@@ -140,7 +140,7 @@ impl App {
                 limits: config.limits.clone(),
                 sources,
                 trusted_proxies: config.trusted_proxies,
-                budget,
+                budget: budget(Bodies::Events),
             },
             store.clone(),
             beside.front(),

@@ -26,7 +26,8 @@ pub enum BodyRefused {
     Incomplete,
 }
 
-/// Body bytes that all inbound requests may hold together (`limits.in_flight`).
+/// Body bytes that all inbound requests of one kind may hold together (`limits.in_flight`): callers of routes must not be
+/// able to take the room for webhooks.
 ///
 /// It is spent by bytes that have arrived. An announced length alone costs a stranger nothing, so it must not cost us
 /// anything either.
@@ -34,15 +35,26 @@ pub enum BodyRefused {
 pub struct Budget {
     held: Arc<AtomicU64>,
     limit: u64,
+    bodies: Bodies,
     metrics: Metrics,
+}
+
+/// Whose bodies a [`Budget`] is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bodies {
+    /// Of requests to sources.
+    Events,
+    /// Of requests with an `Idempotency-Key`, and of the answers to them that are being read.
+    Calls,
 }
 
 impl Budget {
     /// A budget of `limit` bytes.
-    pub fn new(limit: u64, metrics: Metrics) -> Self {
+    pub fn new(limit: u64, bodies: Bodies, metrics: Metrics) -> Self {
         Self {
             held: Arc::default(),
             limit,
+            bodies,
             metrics,
         }
     }
@@ -55,7 +67,12 @@ impl Budget {
 
     fn show(&self, change: u64, sign: i64) {
         let change = i64::try_from(change).unwrap_or(i64::MAX);
-        self.metrics.server().in_flight_bytes.add(change.saturating_mul(sign));
+        let server = self.metrics.server();
+        let gauge = match self.bodies {
+            Bodies::Events => &server.in_flight_bytes,
+            Bodies::Calls => &server.calls_in_flight_bytes,
+        };
+        gauge.add(change.saturating_mul(sign));
     }
 
     /// Bytes held now.
@@ -283,7 +300,7 @@ mod tests {
 
     #[test]
     fn the_budget_is_given_back_and_never_exceeded_by_two() {
-        let budget = Budget::new(100, Metrics::new());
+        let budget = Budget::new(100, Bodies::Events, Metrics::new());
         let mut first = budget.share();
         first.grow_to(60).unwrap();
         let mut second = budget.share();
@@ -299,7 +316,7 @@ mod tests {
 
     #[test]
     fn announced_bytes_that_have_not_arrived_take_nothing_from_others() {
-        let budget = Budget::new(100, Metrics::new());
+        let budget = Budget::new(100, Bodies::Events, Metrics::new());
         assert!(budget.has_room_for(100));
         assert!(budget.has_room_for(100), "asking sets nothing aside");
         let mut share = budget.share();
@@ -311,7 +328,7 @@ mod tests {
 
     #[test]
     fn one_body_larger_than_the_whole_budget_is_still_taken_alone() {
-        let budget = Budget::new(10, Metrics::new());
+        let budget = Budget::new(10, Bodies::Events, Metrics::new());
         let mut share = budget.share();
         share.grow_to(50).unwrap();
         assert_eq!(budget.held(), 50);

@@ -320,8 +320,13 @@ fn print_server(out: &mut Printer<'_, '_>, server: &ServerMetrics) -> fmt::Resul
         ("connections", "Open inbound connections", &server.connections),
         (
             "in_flight_bytes",
-            "Body bytes held for inbound requests",
+            "Body bytes held for requests to sources",
             &server.in_flight_bytes,
+        ),
+        (
+            "calls_in_flight_bytes",
+            "Body bytes held for requests with an Idempotency-Key and their answers",
+            &server.calls_in_flight_bytes,
         ),
         ("recent_keys", "Keys in the memory of recent keys", &server.recent_keys),
     ] {

@@ -625,8 +625,11 @@ pub struct ServerMetrics {
     pub not_found: Counter,
     /// Requests whose path could be taken for a source's, and that a route would have served otherwise (404).
     pub shadowed: Counter,
-    /// Body bytes held for inbound requests; bound by `limits.in_flight`.
+    /// Body bytes held for requests to sources; bound by `limits.in_flight`.
     pub in_flight_bytes: Gauge,
+    /// Body bytes held for requests with an `Idempotency-Key` and for answers to them that are being read; bound by
+    /// `limits.in_flight` too, but apart.
+    pub calls_in_flight_bytes: Gauge,
     /// Keys held by the in-process memory of recent keys.
     pub recent_keys: Gauge,
     /// The configured bounds, set once at the start.

@@ -186,7 +186,7 @@ fn calls_that_run_are_bounded(ground: &Ground) {
         server.wait_for_metric("hooksluice_connections", &[], 0.0);
     }
     assert_eq!(server.metric("hooksluice_idempotency_running", &[]), 2.0);
-    assert_problem(&server.send(&job("k3", "{}")), 503, "store-unavailable");
+    assert_problem(&server.send(&job("k3", "{}")), 503, "overloaded");
     gate.open();
     server.wait_for_metric("hooksluice_idempotency_running", &[], 0.0);
     assert_eq!(server.send(&job("k3", "{}")).status, 202);

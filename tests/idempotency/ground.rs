@@ -197,7 +197,7 @@ pub(crate) fn assert_problem(response: &Response, status: u16, word: &str) {
     assert_eq!(body["status"], status);
     assert!(!body["title"].as_str().unwrap().is_empty());
     assert!(!is_replay(response), "a problem is no replay");
-    let comes_back = word == "idempotency-key-outstanding" || word == "store-unavailable";
+    let comes_back = ["idempotency-key-outstanding", "store-unavailable", "overloaded"].contains(&word);
     assert_eq!(response.header("Retry-After").is_some(), comes_back, "{response:?}");
 }
 

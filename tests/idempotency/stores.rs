@@ -42,7 +42,8 @@ fn with_a_full_disk_nothing_is_forwarded() {
     let app = App::start();
     let server = Site::open(
         route(Setup::new(&app.upstream).store_on(disk.path()), "")
-            .tables("[store]\nmin_free = \"16MiB\"")
+            // Without a memory of answers, what is known is read from the disk.
+            .tables("[store]\nmin_free = \"16MiB\"\n[limits]\nreplay_cache = \"0B\"")
             .allow_log("tmpfs")
             .allow_log("store")
             .allow_log("no key could be taken"),
@@ -53,6 +54,7 @@ fn with_a_full_disk_nothing_is_forwarded() {
     assert_problem(&server.send(&job("during", "{}")), 503, "store-unavailable");
     assert_eq!(app.made(), 1, "nothing was forwarded");
     assert_replayed(&server.send(&job("before", "{}")));
+    assert_problem(&server.send(&job("before", "[]")), 422, "idempotency-key-reused");
     drop(full);
     server.wait_until_writable();
     assert_eq!(server.send(&job("during", "{}")).text(), "{\"id\":\"job_2\"}");

@@ -33,6 +33,9 @@ use crate::telemetry::metrics::{KeyOutcome, KnownBy};
 /// How long a client is kept waiting for the store: to take its key, and to record the end of its call.
 const PATIENCE: Duration = Duration::from_secs(8);
 
+/// How long a store that took no key is waited for to say what it knows of it.
+const LOOK: Duration = Duration::from_secs(2);
+
 /// What the client is told of a call that was made.
 pub(super) type Made = Result<Response<Body>, Problem>;
 
@@ -96,7 +99,7 @@ impl Idempotency {
     /// Makes the call if the key is free. It goes on when whoever asks for this goes away.
     pub(super) async fn attempt(self: &Arc<Self>, asked: Asked) -> Attempt {
         let Some(running) = self.shared.run() else {
-            return Attempt::Refused(Problem::Unavailable);
+            return Attempt::Refused(Problem::Overloaded);
         };
         let (reply, attempt) = oneshot::channel();
         let this = Arc::clone(self);
@@ -135,14 +138,8 @@ impl Idempotency {
                 }
                 return client.tell(Attempt::Found(record.into()));
             }
-            Ok(Err(error)) => {
-                self.not_taken(&error.to_string());
-                return client.tell(Attempt::Refused(Problem::Unavailable));
-            }
-            Err(_elapsed) => {
-                self.not_taken("not in time");
-                return client.tell(Attempt::Refused(Problem::Unavailable));
-            }
+            Ok(Err(error)) => return self.not_taken(&asked.key, &error.to_string(), &mut client).await,
+            Err(_elapsed) => return self.not_taken(&asked.key, "not in time", &mut client).await,
         };
         let Asked {
             key,
@@ -288,7 +285,9 @@ impl Idempotency {
             expires_at: call.expires_at(),
         });
         match self
-            .record(call, end, || self.tell(client, KeyOutcome::Ambiguous, self.unknown()))
+            .record(call, end, || {
+                self.tell(client, KeyOutcome::Ambiguous, Err(Problem::NotRecorded));
+            })
             .await
         {
             Ok(Completed::Recorded) => {
@@ -363,10 +362,17 @@ impl Idempotency {
         Err(Problem::OutcomeUnknown(self.settings.on_ambiguous))
     }
 
-    fn not_taken(&self, cause: &str) {
+    /// The store takes no key. What it knows of an earlier call it may still say: a full disk can be read.
+    async fn not_taken(&self, key: &RecordKey, cause: &str, client: &mut Client) {
+        let look = tokio::time::timeout(LOOK, self.shared.store.record(key));
+        if let Ok(Ok(Some(record))) = look.await {
+            self.metrics.known(KnownBy::Store);
+            return client.tell(Attempt::Found(record.into()));
+        }
         if let Some(suppressed) = self.shared.may_log() {
             warn!(route = %self.route, cause, suppressed, "no key could be taken; nothing was forwarded");
         }
+        client.tell(Attempt::Refused(Problem::Unavailable));
     }
 
     fn needs_a_person(&self, key: &RecordKey, cause: &str) {

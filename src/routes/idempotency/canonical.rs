@@ -11,7 +11,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// The canonical form; `None` when `body` is no JSON, or has
-/// - two members of one name in an object,
+/// - two members of one name in an object, or one whose name the parser keeps for itself,
 /// - a number that is not exactly the one that its canonical form names (beyond IEEE 754 doubles), or a negative zero,
 /// - a string with half a surrogate pair, or bytes that are not UTF-8,
 /// - nesting deeper than 127 (the parser's own bound, which keeps the stack small).
@@ -23,6 +23,9 @@ pub(super) fn json(body: &[u8]) -> Option<Vec<u8>> {
     let value: serde_json::Value = serde_json::from_slice(body).ok()?;
     serde_json_canonicalizer::to_vec(&value).ok()
 }
+
+/// What the names begin with that serde_json takes for values of its own kind, whoever wrote them.
+const PARSER_S_OWN: &str = "$serde_json::private::";
 
 /// Any JSON value whose objects name each member once.
 struct Unique;
@@ -72,6 +75,9 @@ impl<'de> Visitor<'de> for Unique {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {
         let mut names = HashSet::new();
         while let Some(name) = map.next_key::<String>()? {
+            if name.starts_with(PARSER_S_OWN) {
+                return Err(A::Error::custom("the parser gives this name a meaning of its own"));
+            }
             map.next_value::<Self>()?;
             if !names.insert(name) {
                 return Err(A::Error::custom("a member is named twice"));
@@ -204,6 +210,9 @@ mod tests {
             r#"{"a":1,"a":2}"#,
             r#"{"a":1,"\u0061":1}"#,
             r#"[{"x":{"a":1,"a":1}}]"#,
+            r#"{"$serde_json::private::RawValue":"{\"amount\":100}"}"#,
+            r#"{"x":{"\u0024serde_json::private::RawValue":"[1]"}}"#,
+            r#"{"$serde_json::private::Number":"1"}"#,
             "9007199254740993",
             "[1,9007199254740993.0]",
             "0.1000000000000000055511151231257827",

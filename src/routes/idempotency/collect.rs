@@ -95,6 +95,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ingest::body::Bodies;
     use crate::telemetry::metrics::Metrics;
     use http::HeaderValue;
     use hyper::body::Frame;
@@ -126,7 +127,7 @@ mod tests {
     }
 
     async fn of(frames: Vec<Result<Frame<Bytes>, &'static str>>, limit: u64, room: u64) -> Collected<Frames> {
-        let budget = Budget::new(room, Metrics::new());
+        let budget = Budget::new(room, Bodies::Calls, Metrics::new());
         // Somebody else holds a byte, so that the budget is not ours alone.
         let mut other = budget.share();
         other.grow_to(1).unwrap();

@@ -45,8 +45,12 @@ pub enum Problem {
     OutcomeUnknown(OnAmbiguous),
     /// The upstream could not be reached, nothing was sent (502).
     Unreachable,
-    /// Our store, or memory for the body, is not there; nothing was forwarded (503).
+    /// Our store is not there; this request was not forwarded (503).
     Unavailable,
+    /// Too many calls run, or their bodies take all the memory for them; this request was not forwarded (503).
+    Overloaded,
+    /// The upstream has answered, and our store has not taken that in time (504). It will, or the outcome is unknown.
+    NotRecorded,
 }
 
 impl From<KeyError> for Problem {
@@ -66,7 +70,7 @@ impl From<BodyRefused> for Problem {
         match refused {
             BodyRefused::TooLarge => Self::BodyTooLarge,
             BodyRefused::TooSlow => Self::BodyTooSlow,
-            BodyRefused::Overloaded => Self::Unavailable,
+            BodyRefused::Overloaded => Self::Overloaded,
             BodyRefused::Incomplete => Self::BodyIncomplete,
         }
     }
@@ -85,9 +89,9 @@ impl Problem {
             Self::KeyReused => KeyOutcome::Mismatch,
             Self::Outstanding => KeyOutcome::Outstanding,
             Self::NotStored => KeyOutcome::NotStored,
-            Self::OutcomeUnknown(_) => KeyOutcome::Unknown,
+            Self::OutcomeUnknown(_) | Self::NotRecorded => KeyOutcome::Unknown,
             Self::Unreachable => KeyOutcome::Unreachable,
-            Self::Unavailable => KeyOutcome::Failed,
+            Self::Unavailable | Self::Overloaded => KeyOutcome::Failed,
         }
     }
 
@@ -101,9 +105,9 @@ impl Problem {
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Outstanding | Self::NotStored => StatusCode::CONFLICT,
-            Self::OutcomeUnknown(_) => StatusCode::GATEWAY_TIMEOUT,
+            Self::OutcomeUnknown(_) | Self::NotRecorded => StatusCode::GATEWAY_TIMEOUT,
             Self::Unreachable => StatusCode::BAD_GATEWAY,
-            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unavailable | Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -119,9 +123,10 @@ impl Problem {
             Self::KeyReused => "idempotency-key-reused",
             Self::Outstanding => "idempotency-key-outstanding",
             Self::NotStored => "response-not-stored",
-            Self::OutcomeUnknown(_) => "outcome-unknown",
+            Self::OutcomeUnknown(_) | Self::NotRecorded => "outcome-unknown",
             Self::Unreachable => "upstream-unreachable",
             Self::Unavailable => "store-unavailable",
+            Self::Overloaded => "overloaded",
         }
     }
 
@@ -139,6 +144,8 @@ impl Problem {
             Self::OutcomeUnknown(_) => "The outcome is unknown",
             Self::Unreachable => "The application could not be reached",
             Self::Unavailable => "Idempotency cannot be ensured at the moment",
+            Self::Overloaded => "Too many requests at the moment",
+            Self::NotRecorded => "The answer could not be recorded in time",
         }
     }
 
@@ -179,7 +186,15 @@ impl Problem {
                  known. Repeat it with the same key: the application is asked again."
             }
             Self::Unreachable => "Nothing was sent. The key is not used up: repeat the request.",
-            Self::Unavailable => "Nothing was done. Repeat the request after Retry-After with the same key.",
+            Self::Unavailable => {
+                "This request was not forwarded. What became of an earlier one with this key cannot be said at the moment: \
+                 repeat it after Retry-After with the same key, and with no other."
+            }
+            Self::Overloaded => "This request was not forwarded. Repeat it after Retry-After with the same key.",
+            Self::NotRecorded => {
+                "The request was carried out, and its answer could not be recorded in time. Repeat it later \
+                 with the same key, and with no other: it is not carried out again."
+            }
         };
         fixed.to_owned()
     }
@@ -187,7 +202,7 @@ impl Problem {
     const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Outstanding | Self::OutcomeUnknown(OnAmbiguous::Retry) => Some(SOON),
-            Self::Unavailable => Some(LATER),
+            Self::Unavailable | Self::Overloaded => Some(LATER),
             _ => None,
         }
     }
@@ -228,7 +243,7 @@ impl Problem {
 mod tests {
     use super::*;
 
-    const ALL: [Problem; 12] = [
+    const ALL: [Problem; 13] = [
         Problem::KeyMissing,
         Problem::KeyMalformed(KeyError::BadQuotes),
         Problem::NoCaller(ScopeError::Missing(String::new())),
@@ -241,6 +256,7 @@ mod tests {
         Problem::OutcomeUnknown(OnAmbiguous::Hold),
         Problem::Unreachable,
         Problem::Unavailable,
+        Problem::Overloaded,
     ];
 
     #[test]
