@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use http::Method;
 use serde::Serialize;
 
 use crate::config::Config;
@@ -9,11 +10,12 @@ use crate::config::mask::mask;
 use crate::dedupe::protocol::OnDown;
 use crate::dedupe::settings::{Namespace, RedisSettings};
 use crate::diagnostic::{Diagnostics, Severity, line_and_column};
-use crate::forward::settings::UpstreamSettings;
+use crate::forward::settings::{Late, UpstreamSettings};
 use crate::id::UpstreamName;
 use crate::ingest::source::Source;
 use crate::net::connections::Protocol;
 use crate::reader::{show_duration, show_size};
+use crate::routes::idempotency::{IdempotencySettings, OnAmbiguous};
 use crate::routes::settings::RouteSettings;
 use crate::store::settings::Place;
 
@@ -156,6 +158,9 @@ pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
     }
     for route in &config.routes {
         line(format_args!("route     {}", describe_route(route)));
+        if let Some(keys) = &route.idempotency {
+            line(format_args!("keys      {}: {}", route.name, describe_keys(keys)));
+        }
     }
     if config.sources.iter().any(|source| source.rate.is_some()) {
         line(format_args!("note      a source's rate holds per process"));
@@ -218,6 +223,24 @@ fn describe_route(route: &RouteSettings) -> String {
     )
 }
 
+fn describe_keys(keys: &IdempotencySettings) -> String {
+    let methods: Vec<&str> = keys.methods.iter().map(Method::as_str).collect();
+    let required = if keys.required { "required" } else { "not required" };
+    format!(
+        "Idempotency-Key on {}, {required}; of {}; known for {}; bodies up to {}; answers kept up to {}; a call of which \
+         nobody knows {}",
+        methods.join(" and "),
+        keys.scope,
+        show_duration(keys.ttl),
+        show_size(keys.max_body),
+        show_size(keys.max_stored),
+        match keys.on_ambiguous {
+            OnAmbiguous::Hold => "waits for a person",
+            OnAmbiguous::Retry => "is made again",
+        }
+    )
+}
+
 fn describe(source: &Source) -> String {
     let record = source.verifier.record();
     let upstreams: Vec<&str> = source.upstreams.iter().map(UpstreamName::as_str).collect();
@@ -232,6 +255,16 @@ fn describe(source: &Source) -> String {
     }
     if record.signs_time() && !record.signs_fresh() {
         notes.push_str("; late forwards keep the original signature");
+    }
+    if let Some(synchronous) = &source.synchronous {
+        notes.push_str(&format!(
+            "; its sender waits {} for the upstream's own answer, and what is late {}",
+            show_duration(synchronous.patience),
+            match synchronous.late {
+                Late::Dead => "is dead",
+                Late::Queue => "is queued",
+            }
+        ));
     }
     format!(
         "{}: {} from {} ({}) to {}; up to {}{tolerance}; the same again by {}{notes}",

@@ -446,6 +446,17 @@ fn the_summary_is_no_better_than_what_was_found() {
         "secret = { env = \"SECRET\", not_after = \"2026-01-01T00:00:00Z\" }",
     ));
     assert!(ended.contains("hooksluice.toml loads, with 2 warnings\n"), "{ended}");
+    let waits = summary(&with_source("reply = \"upstream\""));
+    assert!(
+        waits.contains("its sender waits 10s for the upstream's own answer, and what is late is dead"),
+        "{waits}"
+    );
+    let keys = summary(&with_source(
+        "[routes.b]\npath = \"/b\"\nupstream = \"app\"\nmax_body = \"1KiB\"\nidempotency = { scope = \"cookie:s\" }",
+    ));
+    let said =
+        "keys      b: Idempotency-Key on POST and PATCH, not required; of cookie:s; known for 1d; bodies up to 1KiB; ";
+    assert!(keys.contains(said), "{keys}");
     let paced = summary(&with_source("rate = \"5/s\""));
     assert!(paced.contains("a source's rate holds per process"), "{paced}");
     let redis = summary(&with_source(
@@ -584,11 +595,32 @@ fn routes_alone_are_a_configuration_and_what_a_source_shadows_is_told() {
     let (config, report) = load_text("x", base, &environment());
     assert_eq!(config.unwrap().routes.len(), 1);
     assert!(report.render(false).contains("no source is configured"));
-    for (path, warned) in [("/a", true), ("/A/b/{*rest}", true), ("/b", false), ("/{*rest}", false)] {
+    for (path, warned) in [
+        ("/a/{*rest}", true),
+        ("/a/b", true),
+        ("/A/b/{*rest}", true),
+        ("/b", false),
+        ("/{*rest}", false),
+    ] {
         let text = with_source(&format!("[routes.x]\npath = \"{path}\"\nupstream = \"app\""));
         let (config, report) = load_text("x", &text, &environment());
         assert!(config.is_some(), "{}", report.render(false));
         let told = report.render(false).contains("lies at or below a path of source `a`");
         assert_eq!(told, warned, "{path}");
+    }
+}
+
+#[test]
+fn a_route_that_is_a_source_s_own_path_in_any_spelling_is_refused() {
+    for path in ["/a", "/A", "/a/", "/%61", "//a", "/a;x", "/in", "/In"] {
+        let tables = format!("forward_path = \"/in\"\n[routes.x]\npath = \"{path}\"\nupstream = \"app\"");
+        refused(
+            &with_source(&tables),
+            &[
+                "route `x` can never serve a request",
+                "a path of source `a`",
+                "remove the route",
+            ],
+        );
     }
 }

@@ -78,6 +78,11 @@ impl Shadow {
         self.covers(&format!("/{}", path.trim_start_matches('/')), "")
     }
 
+    /// The source that `path` itself is taken for.
+    pub fn at(&self, path: &str) -> Option<&SourceName> {
+        self.exact.get(&folded(path))
+    }
+
     /// The source that a pattern which begins with `prefix` is at or below.
     pub fn above(&self, prefix: &str) -> Option<&SourceName> {
         let folded = folded(prefix);

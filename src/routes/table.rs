@@ -50,6 +50,11 @@ impl Pattern {
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
+
+    /// Whether it matches one path alone.
+    pub fn is_exact(&self) -> bool {
+        !self.rest
+    }
 }
 
 impl std::fmt::Display for Pattern {

@@ -30,7 +30,7 @@ pub(super) fn build_all(
     for (name, written) in &file.routes {
         let pattern = pattern(name, written, &mut taken, problems);
         if let (Some(pattern), Some(path)) = (&pattern, &written.path) {
-            warn_of_shadow(name, pattern, path, &shadow, problems);
+            judge_shadow(name, pattern, path, &shadow, problems);
         }
         let upstream = upstream(file, name, written, upstreams, problems);
         let key = |key: &str| format!("routes.{}.{key}", name.value);
@@ -121,14 +121,20 @@ fn pattern<'f>(
 }
 
 /// Sources come first, and what could be taken for one is refused.
-fn warn_of_shadow(
-    name: &At<String>,
-    pattern: &Pattern,
-    path: &At<String>,
-    shadow: &Shadow,
-    problems: &mut Diagnostics,
-) {
-    if let Some(source) = shadow.above(pattern.prefix()) {
+fn judge_shadow(name: &At<String>, pattern: &Pattern, path: &At<String>, shadow: &Shadow, problems: &mut Diagnostics) {
+    if pattern.is_exact()
+        && let Some(source) = shadow.at(pattern.prefix())
+    {
+        problems.error(
+            path.span.clone(),
+            format!("route `{}` can never serve a request", name.value),
+            format!("this is a path of source `{source}`, which no request reaches through a route, in any spelling"),
+            Some(
+                "remove the route, or give it or the source another path; the source's requests need no route"
+                    .to_owned(),
+            ),
+        );
+    } else if let Some(source) = shadow.above(pattern.prefix()) {
         problems.warning(
             path.span.clone(),
             format!("route `{}` lies at or below a path of source `{source}`", name.value),

@@ -80,15 +80,17 @@ impl Idempotency {
     }
 }
 
+/// What a scope may be.
+const CHOICES: &str = "expected \"header:NAME\", \"cookie:NAME\" or \"public\"";
+
 fn scope(text: &str) -> Result<Scope, String> {
-    const CHOICES: &str = "expected \"header:NAME\", \"cookie:NAME\" or \"public\"";
     if text == "public" {
         return Ok(Scope::Public);
     }
     if matches!(text, "mtls" | "mtls-subject" | "tls-subject" | "client-certificate") {
         return Err("the subject of a client's certificate is not in this version, which takes no TLS".to_owned());
     }
-    let (kind, name) = text.split_once(':').ok_or(CHOICES)?;
+    let (kind, name) = text.split_once(':').ok_or_else(|| choices(text))?;
     match kind {
         "header" => {
             let header: HeaderName = name
@@ -119,6 +121,15 @@ fn scope(text: &str) -> Result<Scope, String> {
         "cookie" if name.parse::<HeaderName>().is_ok() => Ok(Scope::Cookie(name.to_owned())),
         "cookie" => Err("not the name of a cookie".to_owned()),
         _ => Err(CHOICES.to_owned()),
+    }
+}
+
+/// What a scope may be, with the one that was meant where the text is the name of a usual header.
+fn choices(text: &str) -> String {
+    let is_usual = text.contains('-') || text.eq_ignore_ascii_case("authorization");
+    match scope(&format!("header:{text}")) {
+        Ok(Scope::Header(header)) if is_usual => format!("{CHOICES}; did you mean \"header:{header}\"?"),
+        _ => CHOICES.to_owned(),
     }
 }
 

@@ -74,8 +74,12 @@ fn each_mistake_is_told_with_its_place_and_a_way_out() {
         ("scop = \"public\"", &["unknown key `scop`", "did you mean `scope`?"]),
         (
             "scope = \"authorization\"",
-            &["expected \"header:NAME\", \"cookie:NAME\" or \"public\""],
+            &[
+                "expected \"header:NAME\", \"cookie:NAME\" or \"public\"",
+                "did you mean \"header:authorization\"?",
+            ],
         ),
+        ("scope = \"X-User-Id\"", &["did you mean \"header:x-user-id\"?"]),
         ("scope = \"query:key\"", &["expected \"header:NAME\""]),
         ("scope = \"mtls-subject\"", &["is not in this version"]),
         ("scope = \"header:a b\"", &["not the name of a header"]),

@@ -3,6 +3,8 @@
 //! The identity is what reaches the upstream (hop-by-hop headers are gone by then), and only its digest is kept. It must be
 //! one: of two lines, or two cookies of one name, nobody can say which one the app believes.
 
+use std::fmt;
+
 use http::header::{self, HeaderMap, HeaderName};
 use sha2::{Digest, Sha256};
 
@@ -15,6 +17,17 @@ pub enum Scope {
     Cookie(String),
     /// Nowhere: all callers share their keys.
     Public,
+}
+
+impl fmt::Display for Scope {
+    /// As it is written in the configuration.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Cookie(name) => write!(f, "cookie:{name}"),
+            Self::Public => f.write_str("public"),
+        }
+    }
 }
 
 /// Why a request has no caller (400).
