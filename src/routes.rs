@@ -207,8 +207,8 @@ impl Routes {
         let passed = match upgrade::asked(&mut parts, &body) {
             Asked::Nothing => match route.keys_of(&parts) {
                 Some(idempotency) => {
-                    let response = idempotency.serve(parts, body, &sender).await;
-                    running.end(RouteOutcome::of(response.status()), self.clock.monotonic().since(began));
+                    let (outcome, response) = idempotency.serve(parts, body, &sender).await;
+                    running.end(outcome, self.clock.monotonic().since(began));
                     return response;
                 }
                 None => self.exchange(route, parts, body, &sender, &peer).await,

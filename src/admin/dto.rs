@@ -566,6 +566,8 @@ mod tests {
             (
                 "RecordDetail",
                 json!(RecordDetail {
+                    key: some(),
+                    accepted_at: some(),
                     expires_at: some(),
                     answer: Some(KeptAnswer::default()),
                     ..RecordDetail::default()

@@ -56,7 +56,7 @@ pub(super) async fn resolve(
         Resolved::Unknown => return Err(ApiError::NoSuchRecord),
         Resolved::NotAmbiguous(kind) => return Err(ApiError::NotAmbiguous(kind.as_str())),
     }
-    let record = name(&key);
+    let record = key.to_string();
     info!(record, released, "a call was resolved by a person");
     if !released && let Some(found) = admin.store.record(&key).await? {
         return Ok(Json(detail(&key, &found)));
@@ -124,10 +124,6 @@ fn key((route, digest): (String, String)) -> Result<RecordKey, ApiError> {
     })
 }
 
-fn name(key: &RecordKey) -> String {
-    format!("{}/{}", key.route, HEXLOWER_PERMISSIVE.encode(&key.digest))
-}
-
 fn resolution(asked: Resolve) -> Result<Resolution, ApiError> {
     let bad = |why: &str| ApiError::BadRequest(why.to_owned());
     let given = match (asked.release, asked.answer) {
@@ -153,7 +149,7 @@ fn resolution(asked: Resolve) -> Result<Resolution, ApiError> {
 
 fn summary(record: records::RecordView) -> dto::RecordSummary {
     dto::RecordSummary {
-        record: name(&record.key),
+        record: record.key.to_string(),
         key: record.client_key.to_string(),
         state: record.state.as_str().to_owned(),
         status: record.status.map(|status| status.as_u16()),
@@ -168,8 +164,10 @@ fn detail(key: &RecordKey, record: &Record) -> RecordDetail {
         RecordState::Running | RecordState::Unstored | RecordState::Ambiguous => None,
     };
     RecordDetail {
-        record: name(key),
+        record: key.to_string(),
+        key: Some(record.client_key.to_string()),
         state: record.kind().as_str().to_owned(),
+        accepted_at: Some(record.accepted_at.to_string()),
         expires_at: Some(record.expires_at.to_string()),
         answer: answer.map(|answer| KeptAnswer {
             status: answer.status.as_u16(),
@@ -228,7 +226,7 @@ mod tests {
     fn a_record_is_named_by_route_and_digest() {
         let digest = "ab".repeat(32);
         let found = key(("orders".to_owned(), digest.clone())).unwrap();
-        assert_eq!(name(&found), format!("orders/{digest}"));
+        assert_eq!(found.to_string(), format!("orders/{digest}"));
         for bad in ["", "ab", &"zz".repeat(32), &"ab".repeat(33)] {
             assert!(matches!(
                 key(("orders".to_owned(), bad.to_owned())),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::Subcommand;
+use clap::{ArgGroup, Subcommand};
 
 use super::client::{AdminArgs, AdminClient, block_on, escaped};
 use super::output::{self, printable};
@@ -68,12 +68,13 @@ struct ShowArgs {
 }
 
 #[derive(clap::Args, Debug)]
+#[command(group = ArgGroup::new("resolution").required(true).args(["release", "status"]))]
 struct ResolveArgs {
     /// The record: ROUTE/DIGEST
     #[arg(value_parser = record)]
     record: Record,
     /// The call had no effect: the key is new again, and its next request is carried out
-    #[arg(long, conflicts_with = "status", required_unless_present = "status")]
+    #[arg(long)]
     release: bool,
     /// It took effect: its repetitions get this status, and what --content-type and --body say
     #[arg(long, value_parser = clap::value_parser!(u16).range(200..600))]
@@ -228,16 +229,18 @@ fn table(records: &[RecordSummary]) -> String {
 
 fn shown(found: &RecordDetail) -> String {
     let mut out = format!(
-        "record  {}\nstate   {}\nuntil   {}\n",
+        "record    {}\nkey       {}\nstate     {}\naccepted  {}\nuntil     {}\n",
         printable(&found.record),
+        printable(found.key.as_deref().unwrap_or("-")),
         printable(&found.state),
+        printable(found.accepted_at.as_deref().unwrap_or("-")),
         printable(found.expires_at.as_deref().unwrap_or("-")),
     );
     if found.state == "ambiguous" {
         out.push_str(&format!("\n{}\n", advice(&found.record)));
     }
     if let Some(answer) = &found.answer {
-        out.push_str(&format!("\nanswer  {}\n", answer.status));
+        out.push_str(&format!("\nanswer    {}\n", answer.status));
         for (name, value) in &answer.headers {
             out.push_str(&format!("  {}: {}\n", printable(name), printable(value)));
         }

@@ -43,7 +43,7 @@ use http::Response;
 use http::request::Parts;
 use hyper::body::Incoming;
 
-use self::call::{Attempt, Known};
+use self::call::{Attempt, Known, Made};
 use self::key::{IDEMPOTENCY_KEY, KeyError};
 use self::outcome::Repetition;
 use self::problem::Problem;
@@ -56,7 +56,7 @@ use crate::routes::message::{Length, Sender};
 use crate::routes::proxy::Proxy;
 use crate::routes::settings::RouteSettings;
 use crate::store::records::{Fingerprint, RecordKey, RecordState, StoredAnswer};
-use crate::telemetry::metrics::{KeyMetrics, KeyOutcome, KnownBy};
+use crate::telemetry::metrics::{KeyMetrics, KeyOutcome, KnownBy, RouteOutcome};
 use crate::time::{Monotonic, Timestamp};
 
 /// How often the record of a call is looked at that runs at another replica.
@@ -110,16 +110,26 @@ impl Idempotency {
             && (self.settings.required || parts.headers.contains_key(IDEMPOTENCY_KEY))
     }
 
-    /// The whole life of a request that it [concerns](Idempotency::concerns), up to its answer, which is ready to be sent.
-    pub async fn serve(self: &Arc<Self>, parts: Parts, body: Incoming, sender: &Sender) -> Response<Body> {
+    /// The whole life of a request that it [concerns](Idempotency::concerns), up to its answer, which is ready to be sent;
+    /// with how it ended for the route.
+    pub async fn serve(
+        self: &Arc<Self>,
+        parts: Parts,
+        body: Incoming,
+        sender: &Sender,
+    ) -> (RouteOutcome, Response<Body>) {
         let answered = match self.read(parts, body, sender).await {
             Ok(asked) => self.answer(asked).await,
             Err(problem) => Err(problem),
         };
-        answered.unwrap_or_else(|problem| {
-            self.metrics.ended(problem.outcome());
-            problem.response().map(Body::from)
-        })
+        match answered {
+            Ok(Ok(response)) => (RouteOutcome::of(response.status()), response),
+            Ok(Err(problem)) => (problem.end_of_call(), problem.response().map(Body::from)),
+            Err(problem) => {
+                self.metrics.ended(problem.outcome());
+                (problem.refusal(), problem.response().map(Body::from))
+            }
+        }
     }
 
     /// Reads what the request says. Nothing is known, stored or used up before it is whole.
@@ -161,13 +171,14 @@ impl Idempotency {
     }
 
     /// Finds the answer, or makes the call; while another one runs with this key, waits for it as long as the route says.
-    async fn answer(self: &Arc<Self>, asked: Asked) -> Result<Response<Body>, Problem> {
+    /// An error has not been counted yet, and comes of no call of this request's.
+    async fn answer(self: &Arc<Self>, asked: Asked) -> Result<Made, Problem> {
         let until = self.shared.clock.monotonic().after(self.settings.wait);
         loop {
             let known = match self.known_here(&asked) {
                 Some(known) => known,
                 None => match self.attempt(asked.clone()).await {
-                    Attempt::Made(made) => return *made,
+                    Attempt::Made(made) => return Ok(*made),
                     Attempt::Refused(problem) => return Err(problem),
                     Attempt::Found(known) => known,
                 },
@@ -178,7 +189,7 @@ impl Idempotency {
                 Repetition::Unknown => return Err(Problem::OutcomeUnknown(self.settings.on_ambiguous)),
                 Repetition::Answer(answer) => {
                     self.metrics.ended(KeyOutcome::Replayed);
-                    return Ok(replay(&answer));
+                    return Ok(Ok(replay(&answer)));
                 }
                 Repetition::Running if self.shared.clock.monotonic() >= until => return Err(Problem::Outstanding),
                 Repetition::Running => self.wait(&asked.key, until).await,

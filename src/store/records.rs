@@ -31,6 +31,27 @@ pub struct RecordKey {
     pub digest: [u8; 32],
 }
 
+impl RecordKey {
+    /// Says in the log that a person is needed. The client's key is not told: where all callers share their keys it is
+    /// all that guards an answer.
+    pub fn needs_a_person(&self, cause: &str) {
+        tracing::error!(
+            route = %self.route,
+            record = %self,
+            cause,
+            resolve = format!("hooksluice idempotency resolve {self} --release (or --status 201 --body …)"),
+            "nobody knows whether a call took effect"
+        );
+    }
+}
+
+/// How people name a record: `ROUTE/DIGEST`.
+impl fmt::Display for RecordKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.route, data_encoding::HEXLOWER.encode(&self.digest))
+    }
+}
+
 /// SHA-256 of what the request says.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint(pub [u8; 32]);
@@ -86,6 +107,10 @@ pub struct Record {
     pub fingerprint: Fingerprint,
     /// How far it got.
     pub state: RecordState,
+    /// The client's key.
+    pub client_key: Arc<str>,
+    /// When the call was accepted.
+    pub accepted_at: Timestamp,
     /// When the key is new again.
     pub expires_at: Timestamp,
 }

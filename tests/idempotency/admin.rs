@@ -71,7 +71,10 @@ fn a_person_gives_the_answer(ground: &Ground) {
     assert_problem(&server.send(&job("k", "{ }")), 422, "idempotency-key-reused");
     assert_eq!(app.made(), 1);
     let shown = said(&command(&server, &["show", &record]));
-    assert!(shown.contains("answer  201") && shown.contains("{\"id\":7}"), "{shown}");
+    assert!(
+        shown.contains("answer    201") && shown.contains("{\"id\":7}"),
+        "{shown}"
+    );
 }
 
 fn only_what_nobody_knows_is_resolved(ground: &Ground) {
@@ -135,6 +138,22 @@ fn status_and_commands_show_what_needs_a_person(ground: &Ground) {
     assert!(
         shown.contains(&format!("hooksluice idempotency resolve {record} --release")),
         "{shown}"
+    );
+    let listed = records(&server, "ambiguous");
+    let accepted = listed[0]["accepted_at"].as_str().unwrap();
+    assert!(shown.contains("key       k\n"), "{shown}");
+    assert!(shown.contains(&format!("accepted  {accepted}\n")), "{shown}");
+    let json: serde_json::Value = serde_json::from_str(&said(&command(&server, &["show", &record, "--json"]))).unwrap();
+    assert_eq!(
+        (&json["key"], &json["accepted_at"]),
+        (&listed[0]["key"], &listed[0]["accepted_at"])
+    );
+    let neither = command(&server, &["resolve", &record]);
+    assert_eq!(neither.status.code(), Some(2));
+    let neither = String::from_utf8(neither.stderr).unwrap();
+    assert!(
+        neither.contains("--release") && neither.contains("--status"),
+        "{neither}"
     );
     assert_eq!(
         said(&command(&server, &["list", "--route", "none"])),

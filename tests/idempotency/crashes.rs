@@ -69,6 +69,14 @@ fn a_kill_in_the_middle_of_a_call_leaves_the_key_closed(ground: &Ground) {
     let ambiguous = records(&server, "ambiguous");
     assert_eq!(ambiguous.len(), 1);
     assert_eq!(ambiguous[0]["key"], "k");
+    let resolve = format!(
+        "hooksluice idempotency resolve {} --release",
+        ambiguous[0]["record"].as_str().unwrap()
+    );
+    let line = server.wait_for_log(&[NOBODY_KNOWS, &resolve]);
+    assert!(line.contains("ERROR"), "{line}");
+    let told = server.log_text().matches(&resolve).count();
+    assert_eq!(told, 1, "once per call");
 }
 
 // IK-16

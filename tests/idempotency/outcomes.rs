@@ -169,6 +169,12 @@ fn an_app_that_answers_too_late_closes_the_key(ground: &Ground) {
     assert_closed(&server, &app, "key-of-late");
     let ambiguous = server.metric("hooksluice_idempotency_total", &["outcome=\"ambiguous\""]);
     assert_eq!(ambiguous, 1.0);
+    // The first request, its repetition, and another request with the key: none was answered by the app.
+    let route = |outcome: &str| server.metric("hooksluice_route_requests_total", &[&format!("outcome=\"{outcome}\"")]);
+    assert_eq!((route("broken"), route("refused")), (1.0, 2.0));
+    assert_eq!((route("5xx"), route("4xx")), (0.0, 0.0));
+    let unknown = server.metric("hooksluice_idempotency_total", &["outcome=\"unknown\""]);
+    assert_eq!(unknown, 1.0, "each request ends in one outcome");
     assert!(server.metric("hooksluice_oldest_ambiguous_seconds", &[]) > 0.0);
 }
 

@@ -56,8 +56,14 @@ pub struct RecordFilter {
 pub struct RecordDetail {
     /// What it is found by: `ROUTE/DIGEST`.
     pub record: String,
+    /// The client's key; absent when a resolution has removed the record.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub key: Option<String>,
     /// `running`, `done`, `unstored` or `ambiguous`; `released` when a resolution has removed it.
     pub state: String,
+    /// When its request was accepted; RFC 3339, UTC. Absent when a resolution has removed the record.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub accepted_at: Option<String>,
     /// When the key is new again; absent when it is.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub expires_at: Option<String>,

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use data_encoding::HEXLOWER;
 use http::request::Parts;
 use http::{Response, header, response};
 use http_body_util::Full;
 use tokio::sync::oneshot;
-use tracing::{debug, error, warn};
+use tracing::{debug, warn};
 
 use super::collect::{Collected, collect, is_event_stream};
 use super::finished::Finished;
@@ -105,9 +104,11 @@ impl Idempotency {
         let this = Arc::clone(self);
         let call = async move { this.take_and_make(asked, running, Client(Some(reply))).await };
         self.shared.tracker.spawn(call);
-        // A task that ended without a word has dropped its call, which is then ambiguous.
-        let unknown = Attempt::Made(Box::new(self.unknown()));
-        attempt.await.unwrap_or(unknown)
+        attempt.await.unwrap_or_else(|_ended_without_a_word| {
+            // It has dropped its call, which is then ambiguous.
+            self.metrics.ended(KeyOutcome::Ambiguous);
+            Attempt::Made(Box::new(self.unknown()))
+        })
     }
 
     async fn take_and_make(&self, asked: Asked, running: Running, mut client: Client) {
@@ -296,11 +297,11 @@ impl Idempotency {
                 self.tell(client, outcome, Ok(response));
             }
             Ok(Completed::NotOurs) => {
-                self.needs_a_person(&key, "its answer came after its lease was over, and is not kept");
+                key.needs_a_person("its answer came after its lease was over, and is not kept");
                 self.tell(client, KeyOutcome::Ambiguous, self.unknown());
             }
             Err(_closing) => {
-                self.needs_a_person(&key, "its answer came when the store was closing, and is not kept");
+                key.needs_a_person("its answer came when the store was closing, and is not kept");
                 self.tell(client, KeyOutcome::Ambiguous, self.unknown());
             }
         }
@@ -317,10 +318,9 @@ impl Idempotency {
         // Nothing is promised of a released key, so the client need not wait longer than is sensible. One that comes
         // again before the release is recorded is told that the call still runs.
         if self.record(flying.call, CallEnd::Released, &mut tell).await.is_err() {
-            self.needs_a_person(
-                &flying.key,
-                "it had no effect, which could not be recorded: the store was closing",
-            );
+            flying
+                .key
+                .needs_a_person("it had no effect, which could not be recorded: the store was closing");
         }
         tell();
     }
@@ -328,9 +328,9 @@ impl Idempotency {
     /// Records that nobody knows whether the call took effect, and tells a person.
     async fn ambiguous(&self, call: Call, key: &RecordKey, cause: &str, client: &mut Client) {
         match self.settings.on_ambiguous {
-            OnAmbiguous::Hold => self.needs_a_person(key, cause),
+            OnAmbiguous::Hold => key.needs_a_person(cause),
             OnAmbiguous::Retry => {
-                warn!(route = %self.route, record = record_name(key), cause, "nobody knows whether a call took effect");
+                warn!(route = %self.route, record = %key, cause, "nobody knows whether a call took effect");
             }
         }
         // However this ends: a record that is not ended by its owner is ambiguous too.
@@ -374,23 +374,6 @@ impl Idempotency {
         }
         client.tell(Attempt::Refused(Problem::Unavailable));
     }
-
-    fn needs_a_person(&self, key: &RecordKey, cause: &str) {
-        let record = record_name(key);
-        error!(
-            route = %self.route,
-            record,
-            cause,
-            resolve = format!("hooksluice idempotency resolve {record} --release (or --status 201 --body …)"),
-            "nobody knows whether a call took effect"
-        );
-    }
-}
-
-/// How people name a record: `ROUTE/DIGEST`. The key itself is in no log: where all callers share their keys it is all
-/// that guards an answer.
-fn record_name(key: &RecordKey) -> String {
-    format!("{}/{}", key.route, HEXLOWER.encode(&key.digest))
 }
 
 /// An upstream's answer as one of ours.

@@ -13,7 +13,7 @@ use super::key::KeyError;
 use super::scope::ScopeError;
 use super::settings::OnAmbiguous;
 use crate::ingest::body::BodyRefused;
-use crate::telemetry::metrics::KeyOutcome;
+use crate::telemetry::metrics::{KeyOutcome, RouteOutcome};
 
 /// How soon a client should come back: the other call may end any moment, and a look costs little.
 const SOON: Duration = Duration::from_secs(1);
@@ -92,6 +92,23 @@ impl Problem {
             Self::OutcomeUnknown(_) | Self::NotRecorded => KeyOutcome::Unknown,
             Self::Unreachable => KeyOutcome::Unreachable,
             Self::Unavailable | Self::Overloaded => KeyOutcome::Failed,
+        }
+    }
+
+    /// How a request ended for its route that was refused with this: without a call of its own.
+    pub const fn refusal(&self) -> RouteOutcome {
+        match self {
+            Self::BodyTooSlow => RouteOutcome::TooSlow,
+            _ => RouteOutcome::Refused,
+        }
+    }
+
+    /// How a request ended for its route whose own call came to this.
+    pub const fn end_of_call(&self) -> RouteOutcome {
+        match self {
+            Self::OutcomeUnknown(_) | Self::NotRecorded => RouteOutcome::Broken,
+            Self::Unreachable => RouteOutcome::Unreachable,
+            _ => self.refusal(),
         }
     }
 

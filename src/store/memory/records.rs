@@ -34,6 +34,8 @@ impl Stored {
         Record {
             fingerprint: self.fingerprint,
             state: self.state.clone(),
+            client_key: Arc::clone(&self.client_key),
+            accepted_at: self.accepted_at,
             expires_at: self.expires_at,
         }
     }

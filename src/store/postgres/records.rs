@@ -84,6 +84,10 @@ fn digest(bytes: &[u8]) -> Result<[u8; 32], StoreError> {
     bytes.try_into().map_err(|_length| damaged("a digest"))
 }
 
+fn client_key(row: &Row) -> Result<Arc<str>, StoreError> {
+    Ok(String::from_utf8_lossy(read(row, "client_key")?).into())
+}
+
 impl Backend {
     pub(in crate::store) async fn record(&self, key: &RecordKey) -> Result<Option<Record>, StoreError> {
         let shared = &self.shared;
@@ -120,7 +124,11 @@ impl Backend {
                 include_str!("lapse_record.sql"),
                 [(&digest as _, Type::BYTEA), (&route as _, Type::INT4)],
             );
-            shared.database.write(&[step]).await?;
+            let committed = shared.database.write(&[step]).await?;
+            // Once, by whoever made it so.
+            if !committed.step(0).is_empty() {
+                key.needs_a_person("its lease is over: whoever made it was killed, or lost the database");
+            }
         }
         Err(StoreError::Failed("the record changes too fast".to_owned()))
     }
@@ -262,6 +270,8 @@ impl Shared {
     fn read_record(&self, row: &Row, seen: &Seen) -> Result<Record, StoreError> {
         Ok(Record {
             fingerprint: Fingerprint(digest(read(row, "fingerprint")?)?),
+            client_key: client_key(row)?,
+            accepted_at: self.database.to_ours(Timestamp::from_millis(read(row, "accepted_at")?)),
             expires_at: self.database.to_ours(seen.expires_at),
             state: match seen.kind {
                 RecordKind::Running => RecordState::Running,
@@ -303,7 +313,7 @@ impl Shared {
                 route: RouteName::new(name),
                 digest,
             },
-            client_key: String::from_utf8_lossy(read(row, "client_key")?).into(),
+            client_key: client_key(row)?,
             state: seen.shown(),
             status: status(row)?,
             accepted_at: self.database.to_ours(Timestamp::from_millis(accepted_at)),

@@ -10,13 +10,16 @@ use super::filter::Bits;
 use super::keys::{Entry, Key, Keys, Kind, PAGES_MAX, Partition, entries, page_id};
 use super::lease::key_kind;
 use super::writer::Lane;
-use super::{DispatchId, States, Tuning, state_from};
+use super::{DispatchId, States, Tuning, state_from, to_i64};
 use crate::id::{EventId, RouteName, SourceName, UpstreamName};
 use crate::store::OpenError;
 use crate::store::model::{DispatchState, LaneRecord};
-use crate::store::records::RecordKind;
+use crate::store::records::{RecordKey, RecordKind};
 use crate::store::window::Window;
 use crate::time::Timestamp;
+
+/// Calls that ran when the store was last open, and are named in the log one by one.
+const NAMED_MAX: usize = 10;
 
 /// See the module.
 pub(super) struct Recovered {
@@ -158,15 +161,33 @@ fn end_leases(conn: &mut Connection, lanes: &[Lane]) -> rusqlite::Result<()> {
     for lane in lanes {
         tx.execute(include_str!("end_leases.sql"), [lane.upstream])?;
     }
+    let some = some_running(&tx)?;
     let ended = tx.execute(include_str!("end_running.sql"), [])?;
     tx.commit()?;
-    if ended > 0 {
-        tracing::warn!(
+    for key in &some {
+        key.needs_a_person("it ran when the store was last open");
+    }
+    if ended > some.len() {
+        tracing::error!(
             calls = ended,
+            not_named = ended - some.len(),
+            list = "hooksluice idempotency list --state ambiguous",
             "calls ran when the store was last open: whether they took effect is not known"
         );
     }
     Ok(())
+}
+
+/// The first calls that ran, to be named.
+fn some_running(conn: &Connection) -> rusqlite::Result<Vec<RecordKey>> {
+    let mut statement = conn.prepare(include_str!("some_running.sql"))?;
+    let found = statement.query_map([to_i64(NAMED_MAX)], |row| {
+        Ok(RecordKey {
+            route: RouteName::new(row.get::<_, String>(0)?),
+            digest: row.get(1)?,
+        })
+    })?;
+    found.collect()
 }
 
 fn count_records(conn: &Connection) -> rusqlite::Result<Counted> {

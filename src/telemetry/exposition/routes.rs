@@ -8,7 +8,9 @@ use crate::telemetry::metrics::{RouteMetrics, RouteOutcome};
 pub(super) fn print(out: &mut Printer<'_, '_>, routes: &[(&str, &RouteMetrics)]) -> fmt::Result {
     out.counters(
         "route_requests",
-        "Requests to a route, by how they ended as far as the head of the answer; 2xx to 5xx are the upstream's answers",
+        "Requests to a route, by how they ended as far as the head of the answer; 2xx to 5xx are the upstream's answers, \
+         replayed ones too; broken are also calls with an Idempotency-Key whose outcome is unknown, and refused what is \
+         sent again to one",
         routes.iter().flat_map(|(name, route)| {
             RouteOutcome::ALL.map(|outcome| {
                 (

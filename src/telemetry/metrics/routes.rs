@@ -20,13 +20,14 @@ pub enum RouteOutcome {
     ServerError,
     /// A WebSocket was opened.
     Upgraded,
-    /// We refused it with a 4xx.
+    /// We refused it: with a 4xx; a repetition of a call whose outcome is unknown (504); one whose key could not be taken
+    /// (503).
     Refused,
     /// Its body did not arrive in time (408).
     TooSlow,
     /// The upstream could not be reached; nothing was sent (502).
     Unreachable,
-    /// The upstream gave no valid answer (502).
+    /// The upstream gave no valid answer (502), or none that says what became of a call with a key (504).
     Broken,
     /// The upstream did not answer in time (504).
     TimedOut,
@@ -50,7 +51,7 @@ impl RouteOutcome {
         Self::ClientLeft,
     ];
 
-    /// Of an answer of the upstream's.
+    /// Of an answer of the upstream's, or of one of its answers that is given again.
     pub fn of(status: StatusCode) -> Self {
         match status.as_u16() {
             ..300 => Self::Success,

@@ -39,6 +39,8 @@ impl Reader {
                 Ok(Record {
                     expires_at: Timestamp::from_millis(row.get(1)?),
                     fingerprint: Fingerprint(row.get(2)?),
+                    client_key: row.get::<_, String>(6)?.into(),
+                    accepted_at: Timestamp::from_millis(row.get(7)?),
                     state: match kind {
                         RecordKind::Running => RecordState::Running,
                         RecordKind::Unstored => RecordState::Unstored,

@@ -102,6 +102,8 @@ pub(in crate::store::tests) async fn a_call_is_begun_once_and_its_answer_is_foun
     let running = Record {
         fingerprint: call_a.fingerprint,
         state: RecordState::Running,
+        client_key: Arc::clone(&call_a.client_key),
+        accepted_at: call_a.accepted_at,
         expires_at: bench.now().after(TTL),
     };
     assert_eq!(found, running);
