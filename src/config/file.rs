@@ -17,8 +17,8 @@ use std::time::Duration;
 pub(super) use self::idempotency::Idempotency;
 pub(super) use self::route::Route;
 use self::values::{
-    TOKEN_KEYS, address, dedupe_rule, methods, networks, params, secret, secrets, signature_policy, text_or_secret,
-    tolerance,
+    DELIVERING, TOKEN_KEYS, address, dedupe_rule, methods, networks, params, secret, secrets, signature_policy,
+    text_or_secret, tolerance,
 };
 use crate::dedupe::protocol::OnDown;
 use crate::diagnostic::Diagnostics;
@@ -475,7 +475,7 @@ impl Source {
                 "off" => Ok(false),
                 _ => Err("expected \"hold\" or \"off\"".to_owned()),
             }),
-            methods: methods(&mut section, problems),
+            methods: methods(&mut section, &DELIVERING, problems),
             max_body: section.size("max_body", problems),
             allow: networks(&mut section, "allow", problems),
             rate: section.rate("rate", problems),

@@ -101,24 +101,29 @@ impl Problem {
 
     /// The answer.
     pub fn response(self) -> Response<Full<Bytes>> {
-        let mut members = serde_json::Map::new();
-        members.insert("type".to_owned(), format!("{TYPES}{}", self.name).into());
-        members.insert("title".to_owned(), self.title.into());
-        members.insert("status".to_owned(), self.status.as_u16().into());
-        if let Some(detail) = self.detail {
-            members.insert("detail".to_owned(), detail.into());
-        }
-        let body = serde_json::Value::Object(members).to_string();
-        let mut response = Response::new(Full::new(Bytes::from(body)));
-        *response.status_mut() = self.status;
-        let headers = response.headers_mut();
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/problem+json"),
-        );
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        response
+        render(self.status, self.name, self.title, self.detail).map(Full::new)
     }
+}
+
+/// An answer of this kind: `name` is the end of its `type`.
+pub fn render(status: StatusCode, name: &str, title: &str, detail: Option<&str>) -> Response<Bytes> {
+    let mut members = serde_json::Map::new();
+    members.insert("type".to_owned(), format!("{TYPES}{name}").into());
+    members.insert("title".to_owned(), title.into());
+    members.insert("status".to_owned(), status.as_u16().into());
+    if let Some(detail) = detail {
+        members.insert("detail".to_owned(), detail.into());
+    }
+    let mut response = Response::new(Bytes::from(serde_json::Value::Object(members).to_string()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/problem+json"),
+    );
+    // Of this moment: a cache that kept it would answer for what has changed since.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderName, Method};
 
+use super::values::{Methods, methods};
 use crate::diagnostic::Diagnostics;
 use crate::reader::{At, Section};
 use crate::routes::idempotency::OnAmbiguous;
@@ -52,7 +53,7 @@ impl Idempotency {
             );
         }
         let idempotency = Self {
-            methods: methods(&mut section, problems),
+            methods: methods(&mut section, &KEYED, problems),
             required: section.boolean("required", problems),
             scope: section.parsed("scope", problems, scope),
             ttl: section.duration("ttl", problems),
@@ -79,6 +80,21 @@ impl Idempotency {
         idempotency
     }
 }
+
+/// Methods that change something: a key on any other means nothing (draft section 2.1), so that asking for it is a mistake.
+const KEYED: Methods = Methods {
+    known: &["POST", "PATCH", "PUT", "DELETE"],
+    empty: (
+        "no key would mean anything",
+        "remove `idempotency`, or this key to use POST and PATCH",
+    ),
+    other: |_| {
+        (
+            "a key on it is passed on and otherwise ignored",
+            "known: POST, PATCH, PUT, DELETE",
+        )
+    },
+};
 
 /// What a scope may be.
 const CHOICES: &str = "expected \"header:NAME\", \"cookie:NAME\" or \"public\"";
@@ -131,44 +147,4 @@ fn choices(text: &str) -> String {
         Ok(Scope::Header(header)) if is_usual => format!("{CHOICES}; did you mean \"header:{header}\"?"),
         _ => CHOICES.to_owned(),
     }
-}
-
-/// Methods that change something: a key on any other means nothing (draft section 2.1), so that asking for it is a mistake.
-fn methods(section: &mut Section<'_>, problems: &mut Diagnostics) -> Option<At<Vec<At<Method>>>> {
-    const KNOWN: [Method; 4] = [Method::POST, Method::PATCH, Method::PUT, Method::DELETE];
-    let found = section.strings("methods", problems)?;
-    let name = section.full("methods");
-    if found.value.is_empty() {
-        problems.error(
-            found.span.clone(),
-            format!("`{name}` is empty"),
-            "no key would mean anything",
-            Some("remove `idempotency`, or this key to use POST and PATCH".to_owned()),
-        );
-    }
-    let mut methods: Vec<At<Method>> = Vec::new();
-    for text in found.value {
-        let known = |word: &str| KNOWN.into_iter().find(|method| method.as_str() == word);
-        let upper = text.value.to_ascii_uppercase();
-        let (label, help) = match known(&text.value) {
-            Some(method) if methods.iter().any(|given| given.value == method) => {
-                ("given twice", "remove one".to_owned())
-            }
-            Some(value) => {
-                let span = text.span;
-                methods.push(At { value, span });
-                continue;
-            }
-            None if known(&upper).is_some() => ("methods are case-sensitive", format!("did you mean `{upper}`?")),
-            None => (
-                "a key on it is passed on and otherwise ignored",
-                "known: POST, PATCH, PUT, DELETE".to_owned(),
-            ),
-        };
-        problems.error(text.span, format!("bad value in `{name}`"), label, Some(help));
-    }
-    (!methods.is_empty()).then_some(At {
-        value: methods,
-        span: found.span,
-    })
 }

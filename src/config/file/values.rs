@@ -315,27 +315,52 @@ pub(super) fn signature_policy(section: &mut Section<'_>, problems: &mut Diagnos
     })
 }
 
-pub(super) fn methods(section: &mut Section<'_>, problems: &mut Diagnostics) -> Option<At<Vec<At<Method>>>> {
+/// What a list of methods may hold.
+pub(super) struct Methods {
+    /// These, written so.
+    pub known: &'static [&'static str],
+    /// What an empty list would mean, and what to do about it.
+    pub empty: (&'static str, &'static str),
+    /// What is wrong with another word, and what to do about it.
+    pub other: fn(&str) -> (&'static str, &'static str),
+}
+
+/// Of a source: what providers deliver with.
+pub(super) const DELIVERING: Methods = Methods {
+    known: &["GET", "POST", "PUT", "PATCH", "DELETE"],
+    empty: (
+        "nothing could be delivered",
+        "remove the key to use the provider's own methods",
+    ),
+    other: |word| match word {
+        "HEAD" | "OPTIONS" => ("answered for every source", "remove it"),
+        _ => ("no provider delivers with it", "known: GET, POST, PUT, PATCH, DELETE"),
+    },
+};
+
+pub(super) fn methods(
+    section: &mut Section<'_>,
+    allowed: &Methods,
+    problems: &mut Diagnostics,
+) -> Option<At<Vec<At<Method>>>> {
     let found = section.strings("methods", problems)?;
     let name = section.full("methods");
     if found.value.is_empty() {
+        let (label, help) = allowed.empty;
         problems.error(
             found.span.clone(),
             format!("`{name}` is empty"),
-            "nothing could be delivered",
-            Some("remove the key to use the provider's own methods".to_owned()),
+            label,
+            Some(help.to_owned()),
         );
     }
     let mut methods: Vec<At<Method>> = Vec::new();
     for text in found.value {
         let upper = text.value.to_ascii_uppercase();
-        let (label, help) = match text.value.as_str() {
-            "GET" | "POST" | "PUT" | "PATCH" | "DELETE" => {
-                // Always valid: one of the five.
-                let Ok(method) = text.value.parse::<Method>() else {
-                    continue;
-                };
-                if methods.iter().any(|m| m.value == method) {
+        let known = allowed.known.contains(&text.value.as_str());
+        let (label, help) = match text.value.parse::<Method>() {
+            Ok(method) if known => {
+                if methods.iter().any(|given| given.value == method) {
                     twice(&name, text.span, problems);
                 } else {
                     methods.push(At {
@@ -345,12 +370,13 @@ pub(super) fn methods(section: &mut Section<'_>, problems: &mut Diagnostics) -> 
                 }
                 continue;
             }
-            "HEAD" | "OPTIONS" => ("answered for every source", "remove it".to_owned()),
-            _ if upper != text.value => ("methods are case-sensitive", format!("did you mean `{upper}`?")),
-            _ => (
-                "no provider delivers with it",
-                "known: GET, POST, PUT, PATCH, DELETE".to_owned(),
-            ),
+            _ if upper != text.value && allowed.known.contains(&upper.as_str()) => {
+                ("methods are case-sensitive", format!("did you mean `{upper}`?"))
+            }
+            _ => {
+                let (label, help) = (allowed.other)(&text.value);
+                (label, help.to_owned())
+            }
         };
         problems.error(text.span, format!("bad value in `{name}`"), label, Some(help));
     }

@@ -13,6 +13,7 @@ use super::key::KeyError;
 use super::scope::ScopeError;
 use super::settings::OnAmbiguous;
 use crate::ingest::body::BodyRefused;
+use crate::routes::problem;
 use crate::telemetry::metrics::{KeyOutcome, RouteOutcome};
 
 /// How soon a client should come back: the other call may end any moment, and a look costs little.
@@ -231,21 +232,8 @@ impl Problem {
 
     /// The answer.
     pub fn response(&self) -> Response<Bytes> {
-        let body = serde_json::json!({
-            "type": format!("urn:hooksluice:problem:{}", self.word()),
-            "title": self.title(),
-            "status": self.status().as_u16(),
-            "detail": self.detail(),
-        });
-        let mut response = Response::new(Bytes::from(body.to_string()));
-        *response.status_mut() = self.status();
+        let mut response = problem::render(self.status(), self.word(), self.title(), Some(&self.detail()));
         let headers = response.headers_mut();
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/problem+json"),
-        );
-        // Of this moment: a cache that kept a 409 would answer for a call that has ended since.
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(wait) = self.retry_after() {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs()));
         }

@@ -1,0 +1,373 @@
+//! What is counted of sources.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use super::{Counter, Gauge, Histogram};
+use crate::store::model::Admission;
+use crate::time::Timestamp;
+use crate::verify::Reason;
+
+/// How a request to a source ended; see the balance in the [module's documentation](super).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestOutcome {
+    /// Appended and synced.
+    Accepted,
+    /// Known to be a duplicate at the time of the answer.
+    Duplicate,
+    /// A hand-shake or probe.
+    Challenge,
+    /// Refused with a 4xx.
+    Rejected,
+    /// 408, 429, 503, or the client left.
+    Failed,
+}
+
+impl RequestOutcome {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Accepted,
+        Self::Duplicate,
+        Self::Challenge,
+        Self::Rejected,
+        Self::Failed,
+    ];
+
+    /// The label's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Duplicate => "duplicate",
+            Self::Challenge => "challenge",
+            Self::Rejected => "rejected",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// Why a request ended as [`RequestOutcome::Failed`]: the bound or part that was at its end (P6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The body did not arrive within `limits.body_timeout` (408).
+    TooSlow,
+    /// The client left before its body was whole; nobody to answer.
+    Incomplete,
+    /// Over the source's inbound `rate` (429).
+    RateLimited,
+    /// `limits.in_flight` or the store's queue is full (503).
+    Overloaded,
+    /// `store.max_bytes` or `store.min_free` is reached (503).
+    DiskBudget,
+    /// The store could not write (503).
+    StoreFailed,
+    /// Shutting down (503).
+    Closing,
+}
+
+impl Failure {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::TooSlow,
+        Self::Incomplete,
+        Self::RateLimited,
+        Self::Overloaded,
+        Self::DiskBudget,
+        Self::StoreFailed,
+        Self::Closing,
+    ];
+
+    /// The label's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::TooSlow => "too_slow",
+            Self::Incomplete => "incomplete",
+            Self::RateLimited => "rate_limited",
+            Self::Overloaded => "overloaded",
+            Self::DiskBudget => "disk_budget",
+            Self::StoreFailed => "store_failed",
+            Self::Closing => "closing",
+        }
+    }
+}
+
+/// How a sender that waits for the upstream's own answer (`reply = "upstream"`) was answered. The request itself is
+/// `accepted`, whatever this says, since its event is durable; one that failed earlier is counted there alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SenderAnswer {
+    /// The upstream's 2xx or 3xx, just given.
+    Relayed,
+    /// The one that it gave to an earlier attempt.
+    Kept,
+    /// The upstream's 4xx.
+    Refused,
+    /// Over, without an answer that was kept: acknowledged.
+    Over,
+    /// 503: the attempt failed.
+    Failed,
+    /// 503: nothing came in the sender's time.
+    Late,
+    /// 503: the upstream is paused.
+    Paused,
+    /// 503: its breaker is open.
+    BreakerOpen,
+    /// 503: its slots, or the places to wait for them, are taken.
+    Full,
+    /// 503: shutting down.
+    Closing,
+    /// 503: the store failed.
+    Store,
+    /// 503: another store has the event.
+    Elsewhere,
+}
+
+impl SenderAnswer {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::Relayed,
+        Self::Kept,
+        Self::Refused,
+        Self::Over,
+        Self::Failed,
+        Self::Late,
+        Self::Paused,
+        Self::BreakerOpen,
+        Self::Full,
+        Self::Closing,
+        Self::Store,
+        Self::Elsewhere,
+    ];
+
+    /// The label's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Relayed => "relayed",
+            Self::Kept => "kept",
+            Self::Refused => "refused",
+            Self::Over => "over",
+            Self::Failed => "failed",
+            Self::Late => "late",
+            Self::Paused => "paused",
+            Self::BreakerOpen => "breaker_open",
+            Self::Full => "full",
+            Self::Closing => "closing",
+            Self::Store => "store",
+            Self::Elsewhere => "elsewhere",
+        }
+    }
+}
+
+/// The counters of one source.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct SourceMetrics {
+    requests: [Counter; RequestOutcome::ALL.len()],
+    rejections: [Counter; Reason::ALL.len()],
+    failures: [Counter; Failure::ALL.len()],
+    events_stored: Counter,
+    duplicates: Counter,
+    conflicts: Counter,
+    revived: Counter,
+    signature_age: Gauge,
+    accept: Histogram,
+    answers: [Counter; SenderAnswer::ALL.len()],
+    waiting: Gauge,
+    secrets: OnceLock<Box<[SecretUse]>>,
+}
+
+/// When a secret last vouched for a request.
+#[derive(Debug)]
+pub struct SecretUse {
+    /// The operator's label, or `#` and the secret's place in the list, from 0.
+    pub label: String,
+    last_used: AtomicI64,
+}
+
+impl SecretUse {
+    /// The last use since the start of this process.
+    pub fn last_used(&self) -> Option<Timestamp> {
+        match self.last_used.load(Ordering::Relaxed) {
+            0 => None,
+            seconds => Some(Timestamp::from_secs(seconds)),
+        }
+    }
+}
+
+impl SourceMetrics {
+    /// Names the source's secrets by their labels, in the order of the configuration; the first call counts.
+    pub fn name_secrets<'a>(&self, labels: impl IntoIterator<Item = Option<&'a str>>) {
+        self.secrets.get_or_init(|| {
+            labels
+                .into_iter()
+                .enumerate()
+                .map(|(index, label)| SecretUse {
+                    label: label.map_or_else(|| format!("#{index}"), str::to_owned),
+                    last_used: AtomicI64::new(0),
+                })
+                .collect()
+        });
+    }
+
+    /// Appended, synced and answered, `took` after its head was complete.
+    pub fn accepted(&self, took: Duration) {
+        self.ended(RequestOutcome::Accepted);
+        self.accept.observe(took);
+    }
+
+    /// Answered as a duplicate without an append, `took` after its head was complete.
+    pub fn duplicate(&self, conflict: bool, took: Duration) {
+        self.ended(RequestOutcome::Duplicate);
+        self.duplicates.add(1);
+        if conflict {
+            self.conflicts.add(1);
+        }
+        self.accept.observe(took);
+    }
+
+    /// Answered from the provider's record.
+    pub fn challenge(&self) {
+        self.ended(RequestOutcome::Challenge);
+    }
+
+    /// Refused for this reason. [`Reason::TooSlow`] is [`Failure::TooSlow`] too: count it by [`SourceMetrics::failed`].
+    pub fn rejected(&self, reason: Reason) {
+        self.ended(RequestOutcome::Rejected);
+        if let Some(counter) = self.rejections.get(reason as usize) {
+            counter.add(1);
+        }
+    }
+
+    /// Refused for its method (405).
+    pub fn method_not_allowed(&self) {
+        self.ended(RequestOutcome::Rejected);
+    }
+
+    /// Ended by a bound or a failure of ours.
+    pub fn failed(&self, failure: Failure) {
+        self.ended(RequestOutcome::Failed);
+        if let Some(counter) = self.failures.get(failure as usize) {
+            counter.add(1);
+        }
+        if failure == Failure::TooSlow
+            && let Some(counter) = self.rejections.get(Reason::TooSlow as usize)
+        {
+            counter.add(1);
+        }
+    }
+
+    /// What admission decided about an event that was accepted earlier.
+    pub fn admitted(&self, admission: &Admission) {
+        match admission {
+            Admission::New | Admission::Held => self.events_stored.add(1),
+            Admission::Duplicate { conflict, .. } => {
+                self.duplicates.add(1);
+                if *conflict {
+                    self.conflicts.add(1);
+                }
+            }
+            Admission::Elsewhere { .. } => self.duplicates.add(1),
+            Admission::Revived { .. } => {
+                self.duplicates.add(1);
+                self.revived.add(1);
+            }
+        }
+    }
+
+    /// A sender that waited for the upstream's answer was answered so.
+    pub fn answered(&self, how: SenderAnswer) {
+        if let Some(counter) = self.answers.get(how as usize) {
+            counter.add(1);
+        }
+    }
+
+    /// Senders that were answered so.
+    pub fn answers(&self, how: SenderAnswer) -> u64 {
+        self.answers.get(how as usize).map_or(0, Counter::get)
+    }
+
+    /// Senders that wait for the upstream's answer now.
+    pub fn waiting(&self) -> &Gauge {
+        &self.waiting
+    }
+
+    /// The secret at this index of the configuration vouched for a request.
+    pub fn secret_used(&self, index: usize, now: Timestamp) {
+        if let Some(used) = self.secrets.get().and_then(|secrets| secrets.get(index)) {
+            let seconds = now.as_secs();
+            // Looked at before it is written: one write a second leaves the line shared between the cores.
+            if used.last_used.load(Ordering::Relaxed) != seconds {
+                used.last_used.store(seconds, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// A signature that holds covers this time.
+    pub fn signature_age(&self, received_at: Timestamp, signed_at: Timestamp) {
+        let age = received_at.as_millis().saturating_sub(signed_at.as_millis());
+        self.signature_age.set(age);
+    }
+
+    /// Requests that ended so.
+    pub fn requests(&self, outcome: RequestOutcome) -> u64 {
+        self.requests.get(outcome as usize).map_or(0, Counter::get)
+    }
+
+    /// Refusals for this reason.
+    pub fn rejections(&self, reason: Reason) -> u64 {
+        self.rejections.get(reason as usize).map_or(0, Counter::get)
+    }
+
+    /// Refusals by the word of their reason; every reason is there.
+    pub fn rejections_by_word(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Reason::ALL
+            .into_iter()
+            .map(|reason| (reason.as_str(), self.rejections(reason)))
+    }
+
+    /// Failures for this cause.
+    pub fn failures(&self, failure: Failure) -> u64 {
+        self.failures.get(failure as usize).map_or(0, Counter::get)
+    }
+
+    /// Admitted as new.
+    pub fn events_stored(&self) -> u64 {
+        self.events_stored.get()
+    }
+
+    /// Duplicates, found by a look or by admission.
+    pub fn duplicates(&self) -> u64 {
+        self.duplicates.get()
+    }
+
+    /// Duplicates with other bytes than the event they repeat.
+    pub fn conflicts(&self) -> u64 {
+        self.conflicts.get()
+    }
+
+    /// Duplicates that brought a dead dispatch back.
+    pub fn revived(&self) -> u64 {
+        self.revived.get()
+    }
+
+    /// How old the latest signature was when it arrived, in milliseconds; negative when it came from the future, 0 where
+    /// the scheme signs no time.
+    pub fn latest_signature_age(&self) -> i64 {
+        self.signature_age.get()
+    }
+
+    /// From the complete head to the answer, for accepted requests and duplicates.
+    pub fn accept_times(&self) -> &Histogram {
+        &self.accept
+    }
+
+    /// The source's secrets, in the order of the configuration.
+    pub fn secrets(&self) -> &[SecretUse] {
+        self.secrets.get().map_or(&[], |secrets| secrets)
+    }
+
+    fn ended(&self, outcome: RequestOutcome) {
+        if let Some(counter) = self.requests.get(outcome as usize) {
+            counter.add(1);
+        }
+    }
+}
