@@ -7,6 +7,7 @@
 //! that grows with the unadmitted tail, so a burst is answered at append speed and the tail stays below its bound; when
 //! none waits, admission has the thread. Work that nobody waits for lingers a moment for appends, to share their sync.
 
+mod append;
 mod turn;
 
 use std::collections::{HashMap, VecDeque};
@@ -27,13 +28,12 @@ use super::inbox::{Ask, Decline, Inbox, LeaseRef, Order, Patience, Settle, Work}
 use super::keys::Keys;
 use super::retention::Retention;
 use super::schema::{Files, Lock};
-use super::{Shared, States, Status, Tuning, describe, position, recover, schema, to_i64};
+use super::{Shared, States, Status, Tuning, describe, recover, schema};
 use crate::id::{EventId, SourceName, UpstreamName};
 use crate::key::DedupeKey;
 use crate::store::OpenError;
 use crate::store::append::Append;
 use crate::store::claims::Desk;
-use crate::store::codec;
 use crate::store::model::{AppendError, BodyMark, Claim, DispatchState, LaneRecord, Notice, StoredEvent};
 use crate::store::settings::{SqliteSettings, StoreSettings};
 use crate::store::trust::TimeTrust;
@@ -534,138 +534,6 @@ impl Writer {
         cap
     }
 
-    fn write_appends(&mut self, turn: &mut Turn, batch: usize) -> rusqlite::Result<()> {
-        if batch == 0 {
-            return Ok(());
-        }
-        let end = self.next_position.saturating_add(to_i64(batch));
-        let mut insert = self.conn.prepare_cached(include_str!("append.sql"))?;
-        if end > self.reserved_end {
-            let reserved_end = end.saturating_add(POSITIONS_RESERVED);
-            self.conn
-                .prepare_cached(include_str!("reserve_positions.sql"))?
-                .execute([reserved_end])?;
-            self.reserved_end = reserved_end;
-        }
-        for append in self.appends.drain(..batch) {
-            let weight = append.bytes();
-            let Append {
-                mut event,
-                upstreams,
-                key,
-                content,
-                body_mark,
-                head,
-                random,
-                receipt,
-            } = append;
-            let id = EventId::embedded(event.received_at, position(self.next_position), random);
-            self.next_position += 1;
-            if let Some(event) = Arc::get_mut(&mut event) {
-                event.id = id;
-            }
-            // The receiver answers an error if anything below fails: it stays in the turn from here on.
-            turn.receipts.push((receipt, id));
-            let route = self
-                .routes
-                .iter()
-                .find(|route| Arc::ptr_eq(&route.upstreams, &upstreams));
-            let (Some(route), Some(source)) = (route, self.sources.get(&event.source)) else {
-                return Err(rusqlite::Error::QueryReturnedNoRows);
-            };
-            insert.execute(params![
-                id.position().get(),
-                id.as_bytes(),
-                source,
-                &*route.blob,
-                match key.kind() {
-                    crate::key::KeyKind::Rule => 0,
-                    crate::key::KeyKind::Digest => 1,
-                },
-                key.digest(),
-                content.as_ref().map(<[u8; 32]>::as_slice),
-                body_mark.as_slice(),
-                event.received_at.as_millis(),
-                event.delivery_id.as_deref(),
-                event.event_type.as_deref(),
-                head,
-                &*event.body,
-            ])?;
-            turn.appended.push(Appended {
-                id,
-                source: *source,
-                source_name: event.source.clone(),
-                lanes: Arc::clone(&route.lanes),
-                key,
-                content,
-                body_mark,
-                received_at: event.received_at,
-                weight,
-                event: Some(event),
-                claim: None,
-            });
-        }
-        turn.dirty = true;
-        Ok(())
-    }
-
-    /// Numbers for names that were never seen, in transactions of their own, so that no rollback takes them back.
-    fn learn_names(&mut self) -> rusqlite::Result<()> {
-        self.learn_routes()?;
-        for append in self.appends.iter().take(BATCH_MAX) {
-            if !self.sources.contains_key(&append.event.source) {
-                let id = learn_source(&self.conn, &append.event.source)?;
-                self.sources.insert(append.event.source.clone(), id);
-                self.source_names.insert(id, append.event.source.clone());
-            }
-            if self
-                .routes
-                .iter()
-                .any(|route| Arc::ptr_eq(&route.upstreams, &append.upstreams))
-            {
-                continue;
-            }
-            if self.routes.len() >= ROUTES_MAX.max(BATCH_MAX * 2) {
-                self.routes.clear();
-                return self.learn_names();
-            }
-            let mut lanes = Vec::new();
-            for name in append.upstreams.iter() {
-                let known = self.lanes.iter().position(|lane| lane.name == *name);
-                let slot = match known {
-                    Some(slot) => slot,
-                    None => {
-                        let upstream = recover::learn_upstream(&self.conn, name)?;
-                        let slot = self.lanes.len();
-                        self.lane_of.insert(upstream, slot);
-                        self.lanes.push(Lane {
-                            upstream,
-                            name: name.clone(),
-                            window: None,
-                            next_due: None,
-                            full_turns: 0,
-                            states: States::default(),
-                            made: 0,
-                            pruned: 0,
-                            record: LaneRecord::default(),
-                        });
-                        slot
-                    }
-                };
-                if !lanes.contains(&slot) {
-                    lanes.push(slot);
-                }
-            }
-            let numbers = lanes.iter().filter_map(|slot| Some(self.lanes.get(*slot)?.upstream));
-            self.routes.push(Route {
-                upstreams: Arc::clone(&append.upstreams),
-                blob: codec::encode_upstreams(numbers).into(),
-                lanes: lanes.into(),
-            });
-        }
-        Ok(())
-    }
-
     fn take_orders(&mut self, turn: &mut Turn) -> rusqlite::Result<()> {
         // A few a turn: each is small, and replaying many must not hold up accepts.
         for _ in 0..16 {
@@ -708,7 +576,6 @@ impl Writer {
         Ok(())
     }
 
-    /// The turn is durable: tell everybody. Whoever is told something finds it in the counts; senders come first.
     fn is_failing(&self) -> bool {
         self.shared.status(|status| status.failing.is_some())
     }
@@ -780,12 +647,4 @@ impl Writer {
         self.write_tally(turn)?;
         self.conn.execute_batch("COMMIT")
     }
-}
-
-fn learn_source(conn: &Connection, name: &SourceName) -> rusqlite::Result<u32> {
-    conn.query_row(
-        "INSERT INTO source (name) VALUES (?1) ON CONFLICT (name) DO UPDATE SET name = ?1 RETURNING id",
-        [name.as_str()],
-        |row| row.get(0),
-    )
 }

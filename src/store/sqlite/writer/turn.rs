@@ -57,6 +57,7 @@ pub(in crate::store::sqlite) struct Turn {
 pub(in crate::store::sqlite) type Reply = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
 impl Writer {
+    /// The turn is durable: tell everybody. Whoever is told something finds it in the counts; senders come first.
     pub(super) fn publish(&mut self, turn: Turn) {
         self.keys.commit();
         for step in &turn.moves {
