@@ -11,8 +11,8 @@
 #[path = "harness/harness.rs"]
 mod harness;
 
-use crate::harness::sign::SECRET;
-use crate::harness::{Request, Setup, Upstream, server};
+use crate::harness::sign::{self, SECRET};
+use crate::harness::{Answer, Request, Setup, Upstream, server};
 
 /// What `hooksluice check` says about a configuration with these tables.
 #[track_caller]
@@ -149,4 +149,54 @@ fn websockets_do_not_reach_upstreams_that_speak_http_2_yet() {
         .header("Sec-WebSocket-Version", "13")
         .header("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==");
     assert_eq!(server.send(&request).status, 502);
+}
+
+/// Everything goes through one route to this upstream.
+fn routed(upstream: &Upstream) -> Setup {
+    Setup::new(upstream)
+        .plain()
+        .table_after("[routes.rest]\npath = \"/{*rest}\"\nupstream = \"app\"")
+}
+
+/// An answer that breaks right behind its head: the head waits for the first piece of the body, so that the client sees
+/// the connection end where a 502 would say more.
+#[test]
+fn an_answer_that_breaks_behind_its_head_is_a_closed_connection_yet() {
+    let upstream = Upstream::scripted(|_| Answer::Part(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n".to_vec()));
+    let setup = routed(&upstream);
+    let server = setup.start();
+    let mut connection = server.connect();
+    connection.send(&Request::new("GET", "/x").bytes());
+    assert!(!matches!(connection.try_read(false), Ok(Some(_))));
+}
+
+/// 1xx answers (103 Early Hints) end here: hyper's server cannot send them.
+#[test]
+fn early_hints_are_not_passed_on_yet() {
+    let upstream = Upstream::scripted(|_| {
+        let answer = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        Answer::Raw(answer.to_vec())
+    });
+    let setup = routed(&upstream);
+    let server = setup.start();
+    assert_eq!(server.send(&Request::new("GET", "/x")).status, 200);
+}
+
+/// P7 for synchronous sources: an event that fails again and again, repeated by its sender without a pause, counts each
+/// time towards the breaker of its upstream, and an open breaker answers for other events too.
+#[test]
+fn one_event_that_its_sender_repeats_can_open_the_breaker_yet() {
+    let upstream = Upstream::scripted(|_| Answer::Status(500));
+    let setup = Setup::new(&upstream)
+        .source("plain", "hmac", SECRET, "reply = \"upstream\"")
+        .allow_log("attempt failed")
+        .allow_log("breaker opened")
+        .allow_log("is dead");
+    let server = setup.start();
+    for _ in 0..10 {
+        assert_eq!(server.send(&sign::plain("/hooks/plain", "poison", b"{}")).status, 503);
+    }
+    assert_eq!(upstream.received().len(), 10);
+    assert_eq!(server.send(&sign::plain("/hooks/plain", "other", b"[]")).status, 503);
+    assert_eq!(upstream.received().len(), 10, "not attempted");
 }
