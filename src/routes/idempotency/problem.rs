@@ -1,7 +1,7 @@
 //! What hooksluice itself answers on an idempotent route: `application/problem+json` (RFC 9457).
 //!
 //! `type` is stable and meant for programs. The titles of a missing, a reused and an outstanding key are the draft's.
-//! The names are in one family with those of all routes ([`problem`](crate::routes::problem)). Nothing of another request, or of its stored answer, is ever in a problem.
+//! The names are in one family with those of all routes ([`problem`]). Nothing of another request, or of its stored answer, is ever in a problem.
 
 use std::time::Duration;
 
