@@ -1,21 +1,24 @@
 //! What a configuration may refer to: environment variables, secret files and the time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use crate::time::{Clock, Timestamp};
 
 /// Larger than any key or certificate; a path to a device or a log must not fill the memory.
 pub const MAX_SECRET_FILE: u64 = 64 << 10;
 
-/// Where references of a configuration are looked up.
+/// Where references of a configuration are looked up. It remembers which files were, so that whoever runs the
+/// configuration can watch them.
 pub struct Environment {
     clock: Clock,
     lookup: Lookup,
+    referred: Mutex<BTreeSet<PathBuf>>,
 }
 
 enum Lookup {
@@ -42,6 +45,7 @@ impl Environment {
         Self {
             clock,
             lookup: Lookup::Process,
+            referred: Mutex::default(),
         }
     }
 
@@ -54,6 +58,7 @@ impl Environment {
                 variables: BTreeMap::new(),
                 files: BTreeMap::new(),
             },
+            referred: Mutex::default(),
         }
     }
 
@@ -75,6 +80,19 @@ impl Environment {
         self
     }
 
+    /// Every file and directory that was looked at so far, there or not, as the configuration names it: in the order of
+    /// their paths, each once.
+    pub fn referred(&self) -> Vec<PathBuf> {
+        let referred = self.referred.lock().unwrap_or_else(PoisonError::into_inner);
+        referred.iter().cloned().collect()
+    }
+
+    /// Whatever looks at a file or a directory notes it here first: what is missing today may be there tomorrow.
+    fn note(&self, path: &Path) {
+        let mut referred = self.referred.lock().unwrap_or_else(PoisonError::into_inner);
+        referred.insert(path.to_owned());
+    }
+
     pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -89,6 +107,7 @@ impl Environment {
 
     /// A file of at most [`MAX_SECRET_FILE`] bytes; a larger one is an error.
     pub(super) fn file(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.note(path);
         match &self.lookup {
             Lookup::Process => read_limited(path, MAX_SECRET_FILE),
             Lookup::Fixed { files, .. } => files
@@ -122,5 +141,15 @@ mod tests {
         assert_eq!(read_limited(&path, 5).unwrap(), b"12345");
         assert_eq!(read_limited(&path, 4).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
         assert!(read_limited(dir.path(), 5).is_err());
+    }
+
+    #[test]
+    fn each_file_that_was_looked_at_is_remembered_once_there_or_not() {
+        let environment = Environment::fixed(Timestamp::from_secs(1)).with_file("/b", "x");
+        assert_eq!(environment.referred(), [PathBuf::new(); 0]);
+        for path in ["/b", "/a", "/b"] {
+            assert_eq!(environment.file(Path::new(path)).is_ok(), path == "/b");
+        }
+        assert_eq!(environment.referred(), [PathBuf::from("/a"), PathBuf::from("/b")]);
     }
 }
