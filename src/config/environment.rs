@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn each_file_that_was_looked_at_is_remembered_once_there_or_not() {
         let environment = Environment::fixed(Timestamp::from_secs(1)).with_file("/b", "x");
-        assert_eq!(environment.referred(), [PathBuf::new(); 0]);
+        assert!(environment.referred().is_empty());
         for path in ["/b", "/a", "/b"] {
             assert_eq!(environment.file(Path::new(path)).is_ok(), path == "/b");
         }
