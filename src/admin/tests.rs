@@ -15,6 +15,7 @@ use crate::cli::client::{AdminArgs, AdminClient};
 use crate::forward::settings::{Retry, SignaturePolicy, UpstreamSettings};
 use crate::id::{EventId, SourceName};
 use crate::key::{DedupeKey, KeyKind};
+use crate::net::connections::Remote;
 use crate::request::{RawRequest, RequestHead};
 use crate::store::Feed;
 use crate::store::model::{Finished, NewEvent, Next, Outcome, Settled};
@@ -511,7 +512,7 @@ async fn an_unknown_event_is_not_found_by_any_verb() {
 fn app() -> UpstreamSettings {
     UpstreamSettings {
         name: UpstreamName::new("app"),
-        origin: "http://127.0.0.1:9".parse().unwrap(),
+        remote: Remote::plain("http://127.0.0.1:9".parse().unwrap()),
         concurrency: 16,
         rate: None,
         burst: None,
@@ -519,7 +520,6 @@ fn app() -> UpstreamSettings {
         retry: Retry::default(),
         signature: SignaturePolicy::Auto,
         preserve_host: false,
-        protocol: Default::default(),
     }
 }
 

@@ -95,7 +95,7 @@ fn upstream(admin: &Admin, view: &UpstreamView<'_>, counts: &Counts) -> Upstream
     let oldest = counted.and_then(|counted| counted.oldest_pending);
     Upstream {
         name: settings.name.to_string(),
-        url: without_credentials(&settings.origin),
+        url: without_credentials(&settings.remote.origin),
         paused: lane.paused,
         order_saved: *order_is_saved,
         breaker: lane.breaker.as_str().to_owned(),

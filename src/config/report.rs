@@ -142,14 +142,14 @@ pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
     }
     for upstream in &config.upstreams {
         let rate = upstream.rate.map(|rate| format!(", {rate}")).unwrap_or_default();
-        let protocol = match upstream.protocol {
+        let protocol = match upstream.remote.protocol {
             Protocol::Http1 => "",
             Protocol::H2c => " over h2c",
         };
         line(format_args!(
             "upstream  {}: {}{protocol}, {} at once{rate}",
             upstream.name,
-            upstream.origin.to_string().trim_end_matches('/'),
+            upstream.remote.origin.to_string().trim_end_matches('/'),
             upstream.concurrency
         ));
     }

@@ -96,7 +96,7 @@ fn a_small_file_has_every_default_of_the_contract() {
     assert_eq!(format!("{:?}", config.store), format!("{:?}", StoreSettings::default()));
     let upstream = &config.upstreams[0];
     assert_eq!(upstream.name.as_str(), "app");
-    assert_eq!(upstream.origin, "http://127.0.0.1:3000/");
+    assert_eq!(upstream.remote.origin, "http://127.0.0.1:3000/");
     assert_eq!(upstream.concurrency, 16);
     assert_eq!(upstream.timeout, Duration::from_secs(30));
     assert_eq!(upstream.retry, Retry::default());
@@ -189,7 +189,7 @@ forward_path = "/in?x=1"
     let upstream = &config.upstreams[0];
     assert_eq!(upstream.retry.max_attempts, Some(8));
     assert_eq!((upstream.burst, upstream.preserve_host), (Some(5), true));
-    assert_eq!(upstream.protocol, Protocol::H2c);
+    assert_eq!(upstream.remote.protocol, Protocol::H2c);
     let [api, rest] = config.routes.as_slice() else {
         panic!("{:?}", config.routes);
     };
@@ -197,7 +197,7 @@ forward_path = "/in?x=1"
         (api.name.as_str(), api.pattern.to_string().as_str()),
         ("api", "/api/{*rest}")
     );
-    assert_eq!(api.upstream.protocol, Protocol::H2c);
+    assert_eq!(api.upstream.remote.protocol, Protocol::H2c);
     assert_eq!(
         (api.timeout, api.idle_timeout),
         (Duration::from_secs(7), Duration::from_secs(8))

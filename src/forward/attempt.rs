@@ -236,7 +236,7 @@ mod tests {
     use tokio_util::task::TaskTracker;
 
     use super::*;
-    use crate::net::connections::Protocol;
+    use crate::net::connections::Remote;
     use crate::time::Clock;
 
     const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -258,9 +258,13 @@ mod tests {
         requests: Arc<AtomicUsize>,
     }
 
+    fn remote(listener: &TcpListener) -> Remote {
+        Remote::plain(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap())
+    }
+
     async fn upstream(replies: &'static [Reply]) -> Upstream {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let origin = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let remote = remote(&listener);
         let tracker = TaskTracker::new();
         let (opened, requests) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (counts_opened, counts_requests) = (opened.clone(), requests.clone());
@@ -274,7 +278,7 @@ mod tests {
             }
         });
         Upstream {
-            connections: Arc::new(Connections::new(&origin, Protocol::Http1, Clock::system(), tracker)),
+            connections: Arc::new(Connections::new(&remote, Clock::system(), tracker)),
             opened,
             requests,
         }
@@ -387,14 +391,9 @@ mod tests {
     #[tokio::test]
     async fn a_refused_connection_is_not_sent() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let origin = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let remote = remote(&listener);
         drop(listener);
-        let connections = Arc::new(Connections::new(
-            &origin,
-            Protocol::Http1,
-            Clock::system(),
-            TaskTracker::new(),
-        ));
+        let connections = Arc::new(Connections::new(&remote, Clock::system(), TaskTracker::new()));
         let answer = exchange(&connections, post(), TIMEOUT, Want::Excerpt).await;
         let cause = "connection refused".to_owned();
         assert_eq!(answer.outcome, Outcome::NotSent { cause });
@@ -403,13 +402,8 @@ mod tests {
     #[tokio::test]
     async fn a_name_without_an_address_is_not_sent() {
         // RFC 6761: never resolves.
-        let origin = "http://nowhere.invalid:1".parse().unwrap();
-        let connections = Arc::new(Connections::new(
-            &origin,
-            Protocol::Http1,
-            Clock::system(),
-            TaskTracker::new(),
-        ));
+        let remote = Remote::plain("http://nowhere.invalid:1".parse().unwrap());
+        let connections = Arc::new(Connections::new(&remote, Clock::system(), TaskTracker::new()));
         let answer = exchange(&connections, post(), TIMEOUT, Want::Excerpt).await;
         assert!(
             matches!(&answer.outcome, Outcome::NotSent { cause } if cause.contains("could not be resolved")),
@@ -532,14 +526,9 @@ mod tests {
     #[tokio::test]
     async fn an_upstream_that_does_not_read_leaves_nothing_behind() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let origin = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let remote = remote(&listener);
         let tracker = TaskTracker::new();
-        let connections = Arc::new(Connections::new(
-            &origin,
-            Protocol::Http1,
-            Clock::system(),
-            tracker.clone(),
-        ));
+        let connections = Arc::new(Connections::new(&remote, Clock::system(), tracker.clone()));
         let mut request = post();
         *request.body_mut() = Full::new(Bytes::from(vec![0; 16 << 20]));
         request

@@ -106,10 +106,9 @@ impl Driver {
     pub(super) fn new(settings: UpstreamSettings, record: LaneRecord, common: Arc<Common>) -> Self {
         let now = common.clock.monotonic();
         Self {
-            envelope: Envelope::new(&settings.origin, settings.preserve_host),
+            envelope: Envelope::new(&settings.remote.origin, settings.preserve_host),
             connections: Arc::new(Connections::new(
-                &settings.origin,
-                settings.protocol,
+                &settings.remote,
                 common.clock.clone(),
                 common.tracker.clone(),
             )),

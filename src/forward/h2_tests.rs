@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::forward::attempt::{Answer, Want, exchange};
 use crate::forward::message::Body;
-use crate::net::connections::{Connections, Protocol};
+use crate::net::connections::{Connections, Protocol, Remote};
 use crate::store::model::Outcome;
 use crate::time::Clock;
 
@@ -37,9 +37,17 @@ struct Upstream {
     executed: Arc<AtomicUsize>,
 }
 
+fn remote(listener: &TcpListener) -> Remote {
+    let origin = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    Remote {
+        protocol: Protocol::H2c,
+        ..Remote::plain(origin)
+    }
+}
+
 async fn upstream(replies: &'static [Reply]) -> Upstream {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let origin = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let remote = remote(&listener);
     let tracker = TaskTracker::new();
     let (opened, executed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (counts_opened, counts_executed) = (Arc::clone(&opened), Arc::clone(&executed));
@@ -53,7 +61,7 @@ async fn upstream(replies: &'static [Reply]) -> Upstream {
         }
     });
     Upstream {
-        connections: Connections::new(&origin, Protocol::H2c, Clock::system(), tracker),
+        connections: Connections::new(&remote, Clock::system(), tracker),
         opened,
         executed,
     }
@@ -145,9 +153,9 @@ async fn a_refused_stream_was_not_sent() {
 #[tokio::test]
 async fn a_silent_upstream_ends_the_attempt_and_not_the_others() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let origin = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let remote = remote(&listener);
     let tracker = TaskTracker::new();
-    let connections = Connections::new(&origin, Protocol::H2c, Clock::system(), tracker.clone());
+    let connections = Connections::new(&remote, Clock::system(), tracker.clone());
     let request = Request::new(Full::new(Bytes::new()));
     let answer = exchange(&connections, request, Duration::from_millis(50), Want::Excerpt).await;
     assert!(matches!(answer.outcome, Outcome::Unknown { .. }), "{answer:?}");

@@ -419,6 +419,7 @@ pub(in crate::forward) mod tests {
     use crate::forward::breaker::FAILURES_TO_OPEN;
     use crate::forward::settings::{Retry, SignaturePolicy};
     use crate::id::{Position, UpstreamName};
+    use crate::net::connections::Remote;
     use crate::reader::Rate;
     use crate::time::Timestamp;
 
@@ -429,7 +430,7 @@ pub(in crate::forward) mod tests {
     pub(in crate::forward) fn settings(concurrency: usize) -> UpstreamSettings {
         UpstreamSettings {
             name: UpstreamName::new("app"),
-            origin: Uri::from_static("http://127.0.0.1:3000"),
+            remote: Remote::plain(Uri::from_static("http://127.0.0.1:3000")),
             concurrency,
             rate: None,
             burst: None,
@@ -437,7 +438,6 @@ pub(in crate::forward) mod tests {
             retry: Retry::default(),
             signature: SignaturePolicy::Auto,
             preserve_host: false,
-            protocol: Default::default(),
         }
     }
 

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Uri;
 use http::uri::PathAndQuery;
 
 use crate::id::UpstreamName;
-use crate::net::connections::Protocol;
+use crate::net::connections::Remote;
 use crate::reader::Rate;
 use crate::store::settings::LaneSettings;
 use crate::verify::Verifier;
@@ -56,10 +55,8 @@ impl Default for Retry {
 pub struct UpstreamSettings {
     /// Its name.
     pub name: UpstreamName,
-    /// Scheme and authority only (`http://host:port`); the path comes from the request or the source's `forward_path`.
-    pub origin: Uri,
-    /// What it speaks.
-    pub protocol: Protocol,
+    /// Where it is and how it is spoken to; the path comes from the request or the source's `forward_path`.
+    pub remote: Remote,
     /// Attempts at the same time, at least 1.
     pub concurrency: usize,
     /// Attempts per period, if limited.

@@ -23,6 +23,7 @@ use crate::forward::breaker::BreakerState;
 use crate::forward::settings::{Retry, SignaturePolicy};
 use crate::id::{EventId, SourceName};
 use crate::key::{DedupeKey, KeyKind};
+use crate::net::connections::Remote;
 use crate::reader::Rate;
 use crate::request::{RawRequest, RequestHead};
 use crate::store::model::{DispatchState, NewEvent, Outcome};
@@ -110,7 +111,7 @@ impl App {
 fn settings(name: &str, address: SocketAddr) -> UpstreamSettings {
     UpstreamSettings {
         name: UpstreamName::new(name),
-        origin: format!("http://{address}").parse().unwrap(),
+        remote: Remote::plain(format!("http://{address}").parse().unwrap()),
         concurrency: 16,
         rate: None,
         burst: None,
@@ -122,7 +123,6 @@ fn settings(name: &str, address: SocketAddr) -> UpstreamSettings {
         },
         signature: SignaturePolicy::Auto,
         preserve_host: false,
-        protocol: Default::default(),
     }
 }
 

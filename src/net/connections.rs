@@ -19,6 +19,7 @@
 
 mod address;
 mod line;
+mod remote;
 
 use std::error::Error;
 use std::io;
@@ -26,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, Uri};
+use http::{Request, Response};
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -34,6 +35,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use self::address::Address;
 use self::line::{Line, Stream};
+pub use self::remote::{Protocol, Remote};
 use crate::time::{Clock, Monotonic};
 
 /// How long a connection may wait for its next request.
@@ -49,26 +51,6 @@ const READY_MAX: Duration = Duration::from_secs(1);
 const ANSWER_HEAD_MAX: usize = 512 << 10;
 /// Header lines of an answer, at most, for the same reason (hyper's own limit is 100).
 const ANSWER_HEADERS_MAX: usize = 1024;
-
-/// What an upstream speaks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Protocol {
-    /// HTTP/1.1 (RFC 9112).
-    #[default]
-    Http1,
-    /// HTTP/2 without TLS, by prior knowledge (RFC 9113 section 3.3).
-    H2c,
-}
-
-impl Protocol {
-    /// As the configuration says it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Http1 => "http/1.1",
-            Self::H2c => "h2c",
-        }
-    }
-}
 
 /// What can be the body of a request to an upstream.
 pub trait Payload: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static {}
@@ -186,11 +168,11 @@ pub fn describe_broken(error: &hyper::Error) -> String {
 }
 
 impl<B: Payload> Connections<B> {
-    /// None yet, to the host and port of `origin`.
-    pub fn new(origin: &Uri, protocol: Protocol, clock: Clock, tracker: TaskTracker) -> Self {
+    /// None yet.
+    pub fn new(remote: &Remote, clock: Clock, tracker: TaskTracker) -> Self {
         Self {
-            address: Address::of(origin),
-            protocol,
+            address: Address::of(&remote.origin),
+            protocol: remote.protocol,
             pool: Mutex::new(Pool {
                 idle: Vec::new(),
                 lines: Vec::new(),

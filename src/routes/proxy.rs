@@ -65,13 +65,8 @@ impl Proxy {
     pub fn new(target: &Target, clock: Clock, tracker: TaskTracker) -> Self {
         Self {
             name: target.name.clone(),
-            envelope: Envelope::new(&target.origin, target.preserve_host, target.protocol),
-            connections: Arc::new(Connections::new(
-                &target.origin,
-                target.protocol,
-                clock.clone(),
-                tracker,
-            )),
+            envelope: Envelope::new(&target.remote.origin, target.preserve_host, target.remote.protocol),
+            connections: Arc::new(Connections::new(&target.remote, clock.clone(), tracker)),
             clock,
         }
     }

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use http::Uri;
-
 use crate::id::{RouteName, UpstreamName};
-use crate::net::connections::Protocol;
+use crate::net::connections::Remote;
 use crate::routes::idempotency::IdempotencySettings;
 use crate::routes::table::Pattern;
 
@@ -34,10 +32,8 @@ pub struct RouteSettings {
 pub struct Target {
     /// Name of the upstream.
     pub name: UpstreamName,
-    /// Scheme and authority.
-    pub origin: Uri,
-    /// What it speaks.
-    pub protocol: Protocol,
+    /// Where it is and how it is spoken to.
+    pub remote: Remote,
     /// Send the original `Host` instead of the upstream's.
     pub preserve_host: bool,
 }

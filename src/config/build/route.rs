@@ -66,8 +66,7 @@ pub(super) fn build_all(
                 pattern,
                 upstream: Target {
                     name: upstream.name.clone(),
-                    origin: upstream.origin.clone(),
-                    protocol: upstream.protocol,
+                    remote: upstream.remote.clone(),
                     preserve_host: upstream.preserve_host,
                 },
                 timeout,

@@ -12,7 +12,7 @@ use crate::config::file;
 use crate::diagnostic::Diagnostics;
 use crate::forward::settings::{Retry, UpstreamSettings};
 use crate::id::UpstreamName;
-use crate::net::connections::Protocol;
+use crate::net::connections::{Protocol, Remote};
 use crate::reader::At;
 
 pub(super) fn build(
@@ -40,8 +40,10 @@ pub(super) fn build(
     let origin = origin(written.url.as_ref()?, &path, own, problems)?;
     Some(UpstreamSettings {
         name: UpstreamName::new(name.value.as_str()),
-        origin,
-        protocol: or(&written.protocol, Protocol::default()),
+        remote: Remote {
+            origin,
+            protocol: or(&written.protocol, Protocol::default()),
+        },
         concurrency: count(&written.concurrency, defaults::CONCURRENCY),
         rate: written.rate.as_ref().map(|rate| rate.value),
         burst: written.burst.as_ref().and_then(|burst| u32::try_from(burst.value).ok()),
