@@ -24,7 +24,7 @@ pub struct Args {
 
 /// Judges the file. Exit code 0 when it would start, warnings or not; 1 when it would not.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let environment = Environment::process(Clock::system());
+    let environment = Environment::process(Clock::system()).judging_modes();
     let review = config::review(args.config.as_deref(), &environment, args.without_secrets);
     if args.json {
         output::print_json(&review.report.lines())?;

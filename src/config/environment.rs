@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -13,12 +14,16 @@ use crate::time::{Clock, Timestamp};
 /// Larger than any key or certificate; a path to a device or a log must not fill the memory.
 pub const MAX_SECRET_FILE: u64 = 64 << 10;
 
+/// Files of a directory of secrets: each request may be tried with every one.
+pub(super) const MAX_SECRET_FILES: usize = 64;
+
 /// Where references of a configuration are looked up. It remembers which files were, so that whoever runs the
 /// configuration can watch them.
 pub struct Environment {
     clock: Clock,
     lookup: Lookup,
     referred: Mutex<BTreeSet<PathBuf>>,
+    judges_modes: bool,
 }
 
 enum Lookup {
@@ -46,7 +51,16 @@ impl Environment {
             clock,
             lookup: Lookup::Process,
             referred: Mutex::default(),
+            judges_modes: false,
         }
+    }
+
+    /// The same, and secrets that every user of the machine may read are warned about: `check` tells a person, while a
+    /// server in a container would log it at each start without anybody else being there.
+    #[must_use]
+    pub fn judging_modes(mut self) -> Self {
+        self.judges_modes = true;
+        self
     }
 
     /// An environment with nothing in it but what [`Environment::with_variable`] and [`Environment::with_file`] put
@@ -59,6 +73,7 @@ impl Environment {
                 files: BTreeMap::new(),
             },
             referred: Mutex::default(),
+            judges_modes: false,
         }
     }
 
@@ -105,6 +120,37 @@ impl Environment {
         }
     }
 
+    /// The files of a directory, by name: what is not hidden and, symbolic links followed, a regular file. At most one
+    /// more than [`MAX_SECRET_FILES`].
+    pub(super) fn directory(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        self.note(path);
+        let mut files = match &self.lookup {
+            Lookup::Process => visible_files(path)?,
+            Lookup::Fixed { files, .. } => {
+                let inside: Vec<_> = files
+                    .keys()
+                    .filter(|file| file.parent() == Some(path))
+                    .cloned()
+                    .collect();
+                match inside.is_empty() {
+                    true => return Err(io::Error::from(io::ErrorKind::NotFound)),
+                    false => inside,
+                }
+            }
+        };
+        files.retain(|file| !is_hidden(file));
+        files.sort_unstable();
+        Ok(files)
+    }
+
+    /// Whether every user of the machine may read this file, and that is to be told.
+    pub(super) fn is_open_to_all(&self, path: &Path) -> bool {
+        match (&self.lookup, self.judges_modes) {
+            (Lookup::Process, true) => open_to_all(path),
+            (Lookup::Process, false) | (Lookup::Fixed { .. }, _) => false,
+        }
+    }
+
     /// A file of at most [`MAX_SECRET_FILE`] bytes; a larger one is an error.
     pub(super) fn file(&self, path: &Path) -> io::Result<Vec<u8>> {
         self.note(path);
@@ -116,6 +162,32 @@ impl Environment {
                 .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)),
         }
     }
+}
+
+/// A link that leads nowhere is an error: a secret is missing, which must not go unnoticed.
+fn visible_files(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        if !is_hidden(&path) && std::fs::metadata(&path)?.is_file() {
+            files.push(path);
+        }
+        if files.len() > MAX_SECRET_FILES {
+            break;
+        }
+    }
+    Ok(files)
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_none_or(|name| name.as_bytes().starts_with(b"."))
+}
+
+/// By its mode and those of all directories above it, symbolic links followed. What cannot be looked at is not open.
+fn open_to_all(path: &Path) -> bool {
+    let others = |path: &Path, bit: u32| std::fs::metadata(path).is_ok_and(|found| found.mode() & bit != 0);
+    std::fs::canonicalize(path)
+        .is_ok_and(|path| others(&path, 0o004) && path.ancestors().skip(1).all(|above| others(above, 0o001)))
 }
 
 /// Reads a file of at most `limit` bytes.
@@ -132,6 +204,48 @@ pub(super) fn read_limited(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_open_to_all_when_every_directory_above_it_is() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+        let path = dir.path().join("secret");
+        std::fs::write(&path, "12345").unwrap();
+        mode(&path, 0o644);
+        mode(dir.path(), 0o755);
+        assert!(open_to_all(&path));
+        mode(dir.path(), 0o750);
+        assert!(!open_to_all(&path));
+        mode(dir.path(), 0o755);
+        mode(&path, 0o640);
+        assert!(!open_to_all(&path));
+        assert!(!open_to_all(&dir.path().join("none")));
+    }
+
+    /// As Kubernetes mounts a secret: links through a hidden directory that is swapped as a whole.
+    #[test]
+    fn the_files_of_a_directory_are_the_visible_ones_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let environment = Environment::process(Clock::system());
+        let data = dir.path().join("..2026");
+        std::fs::create_dir(&data).unwrap();
+        std::os::unix::fs::symlink("..2026", dir.path().join("..data")).unwrap();
+        for name in ["b", "a"] {
+            std::fs::write(data.join(name), name).unwrap();
+            std::os::unix::fs::symlink(format!("..data/{name}"), dir.path().join(name)).unwrap();
+        }
+        std::fs::write(dir.path().join(".hidden"), "x").unwrap();
+        std::fs::create_dir(dir.path().join("folder")).unwrap();
+        let found = environment.directory(dir.path()).unwrap();
+        assert_eq!(found, ["a", "b"].map(|name| dir.path().join(name)));
+
+        std::os::unix::fs::symlink("nowhere", dir.path().join("c")).unwrap();
+        assert_eq!(
+            environment.directory(dir.path()).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
+    }
 
     #[test]
     fn a_file_over_the_limit_is_an_error_and_not_cut() {

@@ -285,6 +285,10 @@ pub(super) enum SecretFrom {
     Env(String),
     /// A file.
     File(PathBuf),
+    /// A file that systemd hands over (`LoadCredential=`), by its name.
+    Credential(String),
+    /// Each file of a directory is a secret, labelled with its name; only in a list.
+    Directory(PathBuf),
     /// The configuration itself.
     Value(Secret),
     /// The configuration itself, for a second input that is no secret (a URL, an id): no warning.

@@ -359,7 +359,7 @@ impl Scan<'_> {
         }
         match self.key.as_str() {
             "env" => looks_like_variable(value),
-            "file" => looks_like_path(value),
+            "file" | "directory" => looks_like_path(value),
             key if self.in_record => SHOWN_IN_RECORDS.contains(&key),
             key => SHOWN.contains(&key),
         }

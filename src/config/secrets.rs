@@ -1,10 +1,12 @@
 //! Turns secret references into bytes. A missing or empty secret is an error, never the empty key (P3), and nothing
 //! said about a secret contains it (P5).
 
+use std::ffi::OsStr;
 use std::io;
-use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-use crate::config::environment::Environment;
+use crate::config::environment::{Environment, MAX_SECRET_FILES};
 use crate::config::file::{SecretEntry, SecretFrom};
 use crate::diagnostic::Diagnostics;
 use crate::reader::At;
@@ -20,6 +22,23 @@ pub(super) enum Secrets<'e> {
 }
 
 impl Secrets<'_> {
+    /// Every secret that `entry` refers to: one, or those of a directory; `None` when one cannot be used, which is
+    /// reported.
+    pub(super) fn resolve_all(
+        &self,
+        entry: &SecretEntry,
+        what: &str,
+        problems: &mut Diagnostics,
+    ) -> Option<Vec<Resolved>> {
+        if let (Self::Resolve(environment), Some(from)) = (self, entry.from.as_ref())
+            && let SecretFrom::Directory(directory) = &from.value
+        {
+            return each_file(directory, from, environment, what, problems);
+        }
+        let secret = self.resolve(entry, what, problems)?;
+        Some(vec![Resolved { secret, file: None }])
+    }
+
     /// The bytes that `entry` refers to; `None` when they cannot be used, which is reported. `what` names their
     /// purpose, such as "source `stripe`".
     pub(super) fn resolve(&self, entry: &SecretEntry, what: &str, problems: &mut Diagnostics) -> Option<Secret> {
@@ -34,7 +53,9 @@ impl Secrets<'_> {
         };
         let (origin, bytes) = look_up(from, environment, what, problems)?;
         let bytes = match &from.value {
-            SecretFrom::Env(_) | SecretFrom::File(_) => without_one_line_end(bytes),
+            SecretFrom::Env(_) | SecretFrom::File(_) | SecretFrom::Credential(_) | SecretFrom::Directory(_) => {
+                without_one_line_end(bytes)
+            }
             SecretFrom::Value(_) | SecretFrom::Plain(_) => bytes,
         };
         judge(&bytes, &origin, from, what, problems).then(|| Secret::new(bytes))
@@ -49,6 +70,13 @@ impl Secrets<'_> {
     pub(super) fn are_skipped(&self) -> bool {
         matches!(self, Self::Skip(_))
     }
+}
+
+/// One secret of an entry.
+pub(super) struct Resolved {
+    pub(super) secret: Secret,
+    /// The name of its file, where a directory is given.
+    pub(super) file: Option<String>,
 }
 
 /// Stands for a secret that is not looked up. Long enough, and valid in every encoding a scheme may decode (hex,
@@ -89,7 +117,10 @@ fn look_up(
                 "the file named here".to_owned()
             };
             match environment.file(path) {
-                Ok(bytes) => Some((origin, bytes)),
+                Ok(bytes) => {
+                    warn_of_readers(path, &origin, from, environment, what, problems);
+                    Some((origin, bytes))
+                }
                 Err(error) => {
                     problems.error(
                         from.span.clone(),
@@ -101,13 +132,18 @@ fn look_up(
                 }
             }
         }
+        SecretFrom::Credential(name) => credential(name, from, environment, what, problems),
+        // Its reader refuses it where one secret is wanted.
+        SecretFrom::Directory(_) => None,
         SecretFrom::Value(secret) => {
             check_written(from, what, problems)?;
             problems.warning(
                 from.span.clone(),
                 format!("the secret of {what} is written in the configuration"),
                 "whoever may read this file can sign requests",
-                Some("use { env = \"NAME\" } or { file = \"/run/secrets/NAME\" }".to_owned()),
+                Some(
+                    "use { env = \"NAME\" }, { file = \"/run/secrets/NAME\" } or { credential = \"NAME\" }".to_owned(),
+                ),
             );
             Some(("the value".to_owned(), secret.expose().to_vec()))
         }
@@ -118,11 +154,169 @@ fn look_up(
     }
 }
 
+/// A file that systemd put into the service's own directory (systemd.exec(5), "Credentials").
+///
+/// The name is shown only once a file of that name is found: somebody may have written the secret in its place, and a
+/// credential's name can look like anything.
+fn credential(
+    name: &str,
+    from: &At<SecretFrom>,
+    environment: &Environment,
+    what: &str,
+    problems: &mut Diagnostics,
+) -> Option<(String, Vec<u8>)> {
+    let cannot = |problems: &mut Diagnostics, label: String, help: &str| {
+        let message = format!("the secret of {what} cannot be read");
+        problems.error(from.span.clone(), message, label, Some(help.to_owned()));
+        None
+    };
+    let plain = (1..=255).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic() && b != b'/' && b != b':');
+    if !plain || name.starts_with('.') {
+        return cannot(
+            problems,
+            "expected the name of a credential, which is no path".to_owned(),
+            "write the name that stands after `LoadCredential=`, in front of its `:`",
+        );
+    }
+    let directory = environment
+        .variable("CREDENTIALS_DIRECTORY")
+        .filter(|path| !path.is_empty());
+    let Some(directory) = directory else {
+        return cannot(
+            problems,
+            "`$CREDENTIALS_DIRECTORY` is not set".to_owned(),
+            "systemd sets it: start hooksluice as a service with `LoadCredential=NAME:/path/of/the/secret`",
+        );
+    };
+    let directory = Path::new(OsStr::from_bytes(&directory));
+    match environment.file(&directory.join(name)) {
+        Ok(bytes) => Some((format!("the credential `{name}`"), bytes)),
+        Err(error) => cannot(
+            problems,
+            format!(
+                "the credential named here, in `{}`: {}",
+                directory.display(),
+                reason(&error)
+            ),
+            "add `LoadCredential=NAME:/path/of/the/secret` to the service, with this name",
+        ),
+    }
+}
+
+/// The secrets of a directory, in the order of their names, which are their labels.
+fn each_file(
+    directory: &Path,
+    from: &At<SecretFrom>,
+    environment: &Environment,
+    what: &str,
+    problems: &mut Diagnostics,
+) -> Option<Vec<Resolved>> {
+    let origin = if looks_like_path(&directory.to_string_lossy()) {
+        format!("the directory `{}`", directory.display())
+    } else {
+        "the directory named here".to_owned()
+    };
+    let mut fail = |message: &str, label: String, help: &str| {
+        let message = format!("the secrets of {what} {message}");
+        problems.error(from.span.clone(), message, label, Some(help.to_owned()));
+    };
+    let files = match environment.directory(directory) {
+        Ok(files) => files,
+        Err(error) => {
+            fail(
+                "cannot be read",
+                format!("{origin}: {}", reason(&error)),
+                "`directory` takes the path of a directory in which each file holds one secret",
+            );
+            return None;
+        }
+    };
+    if files.is_empty() {
+        fail(
+            "are missing",
+            format!("{origin} has no file"),
+            "put each secret into a file of its own there; hidden files and directories do not count",
+        );
+        return None;
+    }
+    if files.len() > MAX_SECRET_FILES {
+        fail(
+            "are too many",
+            format!("{origin} has more than {MAX_SECRET_FILES} files"),
+            "each request may be tried with every one: keep the secrets of one source in a directory of their own",
+        );
+        return None;
+    }
+    let mut open = None;
+    let resolved = files.into_iter().map(|file| {
+        let name = file.file_name()?.to_str().filter(|name| is_label(name));
+        let Some(name) = name else {
+            problems.error(
+                from.span.clone(),
+                format!("a file of the secrets of {what} has no good name"),
+                format!("{origin} has {:?}", file.file_name().unwrap_or_default()),
+                Some("its name is the secret's label: 1 to 64 printable ASCII characters".to_owned()),
+            );
+            return None;
+        };
+        let origin = format!("the file `{}`", file.display());
+        let bytes = match environment.file(&file) {
+            Ok(bytes) => without_one_line_end(bytes),
+            Err(error) => {
+                problems.error(
+                    from.span.clone(),
+                    format!("a secret of {what} cannot be read"),
+                    format!("{origin}: {}", reason(&error)),
+                    Some("each file of the directory is taken for a secret".to_owned()),
+                );
+                return None;
+            }
+        };
+        if open.is_none() && environment.is_open_to_all(&file) {
+            open = Some(file.clone());
+        }
+        judge(&bytes, &origin, from, what, problems).then(|| Resolved {
+            secret: Secret::new(bytes),
+            file: Some(name.to_owned()),
+        })
+    });
+    let resolved: Vec<_> = resolved.collect();
+    if let Some(file) = open {
+        let origin = format!("the file `{}`", file.display());
+        warn_of_readers(&file, &origin, from, environment, what, problems);
+    }
+    resolved.into_iter().collect()
+}
+
+/// What metrics and tables can show of a label.
+pub(super) fn is_label(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|b| (b' '..=b'~').contains(&b)) && text.trim() == text
+}
+
+fn warn_of_readers(
+    path: &Path,
+    origin: &str,
+    from: &At<SecretFrom>,
+    environment: &Environment,
+    what: &str,
+    problems: &mut Diagnostics,
+) {
+    if environment.is_open_to_all(path) {
+        problems.warning(
+            from.span.clone(),
+            format!("the secret of {what} can be read by everybody on this machine"),
+            format!("{origin} and the directories above it are open to other users"),
+            Some("take the right away: `chmod o-rwx`, and let its group be that of hooksluice".to_owned()),
+        );
+    }
+}
+
 /// As systems say it, since that is what people know and search for.
 fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "No such file or directory".to_owned(),
         io::ErrorKind::PermissionDenied => "Permission denied".to_owned(),
+        io::ErrorKind::NotADirectory => "Not a directory".to_owned(),
         kind => kind.to_string(),
     }
 }
@@ -254,15 +448,4 @@ pub(crate) fn looks_like_path(path: &str) -> bool {
         || path
             .rsplit_once('.')
             .is_some_and(|(_, end)| (1..=8).contains(&end.len()))
-}
-
-/// The secrets' places, for problems that a verifier finds in one of them.
-pub(super) fn span_of(entries: &[SecretEntry], index: usize) -> Option<Range<usize>> {
-    let entry = entries.get(index)?;
-    Some(
-        entry
-            .from
-            .as_ref()
-            .map_or_else(|| entry.span.clone(), |from| from.span.clone()),
-    )
 }

@@ -35,6 +35,19 @@ fn environment() -> Environment {
         .with_file("/run/crlf", format!("{SECRET}\r\n"))
         .with_file("/run/two", format!("{SECRET}\n\n"))
         .with_file("/run/empty", "\n")
+        .with_variable("CREDENTIALS_DIRECTORY", "/run/credentials/hooksluice.service")
+        .with_file("/run/credentials/hooksluice.service/stripe", format!("{SECRET}\r\n"))
+        .with_file("/run/credentials/hooksluice.service/twice", format!("{SECRET}\n\n"))
+        .with_file("/run/credentials/hooksluice.service/nothing", "")
+        .with_file("/run/secrets/acme/2025", format!("{SECRET}old\n"))
+        .with_file("/run/secrets/acme/2026", SECRET)
+        .with_file("/run/secrets/acme/.2027", "")
+        .with_file("/run/secrets/broken/a", SECRET)
+        .with_file("/run/secrets/broken/b", format!("{SECRET}\n\n"))
+        .with_file("/run/secrets/blank/a", " \n")
+        .with_file("/run/secrets/short/a", "hunter2")
+        .with_file("/run/secrets/odd/a\u{e9}", SECRET)
+        .with_file("/run/secrets/hidden/.a", SECRET)
 }
 
 const APP: &str = "[upstreams.app]\nurl = \"http://127.0.0.1:3000\"\n";
@@ -269,6 +282,29 @@ fn one_line_end_is_no_part_of_a_secret() {
     ] {
         assert!(token(reference).matches(SECRET.as_bytes()), "{reference}");
     }
+}
+
+#[test]
+fn each_file_of_a_directory_is_a_secret_labelled_with_its_name() {
+    let config = good(&with_secret(
+        "secrets = [{ directory = \"/run/secrets/acme\" }, { credential = \"stripe\", label = \"x\" }]",
+    ));
+    let labels: Vec<_> = config.sources[0]
+        .verifier
+        .secrets()
+        .iter()
+        .map(|secret| secret.label.as_deref().unwrap())
+        .collect();
+    assert_eq!(labels, ["2025", "2026", "x"]);
+}
+
+#[test]
+fn a_credential_stands_wherever_a_secret_does() {
+    let config = good(&format!(
+        "[admin]\ntoken = {{ credential = \"stripe\" }}\n{}",
+        with_secret("secret = { credential = \"stripe\" }")
+    ));
+    assert!(config.admin.token.unwrap().matches(SECRET.as_bytes()));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use http::uri::PathAndQuery;
 use super::{or, span, upstream_names, within};
 use crate::config::defaults::{self, Quantity, Setting};
 use crate::config::file::{self, File};
-use crate::config::secrets::{Secrets, span_of};
+use crate::config::secrets::{Secrets, is_label};
 use crate::diagnostic::{Diagnostics, did_you_mean};
 use crate::forward::settings::{Late, Synchronous};
 use crate::id::{SourceName, UpstreamName};
@@ -233,7 +233,7 @@ impl Builder<'_> {
         found
     }
 
-    fn secrets(&self, record: Option<&Record>, problems: &mut Diagnostics) -> Option<Vec<SourceSecret>> {
+    fn secrets(&self, record: Option<&Record>, problems: &mut Diagnostics) -> Option<Vec<At<SourceSecret>>> {
         let unsigned = record.is_some_and(|record| !signs(record));
         let Some(written) = &self.written.secrets else {
             if record.is_some() && !unsigned {
@@ -264,7 +264,9 @@ impl Builder<'_> {
         let now = self.secrets.environment().now();
         let mut expired = 0;
         let mut resolved = Vec::new();
+        let mut labels: Vec<At<String>> = Vec::new();
         for entry in &written.value {
+            labels.extend(entry.label.clone());
             self.label_and_scope(entry, problems);
             if let Some(end) = &entry.not_after
                 && end.value <= now
@@ -277,12 +279,23 @@ impl Builder<'_> {
                     Some("remove it, if nothing uses it any more".to_owned()),
                 );
             }
-            let secret = self.secrets.resolve(entry, &what, problems);
-            resolved.push(secret.map(|secret| SourceSecret {
-                secret,
-                label: entry.label.as_ref().map(|label| Arc::from(label.value.as_str())),
-                scope: entry.scope.as_ref().map(|scope| Arc::from(scope.value.as_str())),
-                not_after: entry.not_after.as_ref().map(|end| end.value),
+            let place = entry.from.as_ref().map_or(&entry.span, |from| &from.span);
+            let Some(found) = self.secrets.resolve_all(entry, &what, problems) else {
+                resolved.push(None);
+                continue;
+            };
+            resolved.extend(found.into_iter().map(|found| {
+                let span = place.clone();
+                labels.extend(found.file.clone().map(|value| At { value, span }));
+                let label = entry.label.as_ref().map(|label| &label.value).or(found.file.as_ref());
+                let value = SourceSecret {
+                    secret: found.secret,
+                    label: label.map(|label| Arc::from(label.as_str())),
+                    scope: entry.scope.as_ref().map(|scope| Arc::from(scope.value.as_str())),
+                    not_after: entry.not_after.as_ref().map(|end| end.value),
+                };
+                let span = place.clone();
+                Some(At { value, span })
             }));
         }
         if expired > 0 && expired == written.value.len() {
@@ -293,7 +306,7 @@ impl Builder<'_> {
                 Some("add the provider's current secret".to_owned()),
             );
         }
-        refuse_equal_labels(&written.value, &what, problems);
+        refuse_equal_labels(&labels, &what, problems);
         resolved.into_iter().collect()
     }
 
@@ -301,8 +314,7 @@ impl Builder<'_> {
     fn label_and_scope(&self, entry: &file::SecretEntry, problems: &mut Diagnostics) {
         for (key, text) in [("label", &entry.label), ("scope", &entry.scope)] {
             let Some(text) = text else { continue };
-            let plain = (1..=64).contains(&text.value.len()) && text.value.bytes().all(|b| (b' '..=b'~').contains(&b));
-            if !plain || text.value.trim() != text.value {
+            if !is_label(&text.value) {
                 problems.error(
                     text.span.clone(),
                     format!("bad `{key}` of a secret of source `{}`", self.name),
@@ -316,7 +328,7 @@ impl Builder<'_> {
     fn verifier(
         &self,
         record: &Arc<Record>,
-        secrets: Vec<SourceSecret>,
+        secrets: Vec<At<SourceSecret>>,
         problems: &mut Diagnostics,
     ) -> Option<Verifier> {
         let accept_unsigned = or(&self.written.accept_unsigned, false);
@@ -353,20 +365,26 @@ impl Builder<'_> {
             params,
             accept_unsigned,
         };
+        let (places, secrets): (Vec<_>, Vec<_>) = secrets
+            .into_iter()
+            .map(|secret| ((secret.span, secret.value.label.clone()), secret.value))
+            .unzip();
         match Verifier::new(Arc::clone(record), secrets, options) {
             Ok(verifier) => Some(verifier),
             Err(found) => {
                 for problem in found {
-                    let place = match (problem.secret_index, &self.written.secrets) {
+                    let of_secret = problem.secret_index.and_then(|index| places.get(index));
+                    let (place, label) = match of_secret {
                         // What stands for a secret that was not looked up says nothing about it.
-                        (Some(_), _) if self.secrets.are_skipped() => continue,
-                        (Some(index), Some(written)) => span_of(&written.value, index),
-                        _ => span(&self.written.provider),
+                        Some(_) if self.secrets.are_skipped() => continue,
+                        Some((place, Some(label))) => (Some(place.clone()), format!("the secret `{label}`")),
+                        Some((place, None)) => (Some(place.clone()), String::new()),
+                        None => (span(&self.written.provider), String::new()),
                     };
                     problems.error(
                         place,
                         format!("source `{}`: {}", self.name, problem.message),
-                        "",
+                        label,
                         problem.help,
                     );
                 }
@@ -593,15 +611,15 @@ fn signs(record: &Record) -> bool {
 }
 
 /// Two live secrets with one label cannot be told apart in the metric that says which may be removed.
-fn refuse_equal_labels(entries: &[file::SecretEntry], what: &str, problems: &mut Diagnostics) {
+fn refuse_equal_labels(labels: &[At<String>], what: &str, problems: &mut Diagnostics) {
     let mut seen = Vec::new();
-    for label in entries.iter().filter_map(|entry| entry.label.as_ref()) {
+    for label in labels {
         if seen.contains(&label.value.as_str()) {
             problems.error(
                 label.span.clone(),
                 format!("two secrets of {what} have one label"),
                 "they could not be told apart",
-                Some("labels are for people: choose another".to_owned()),
+                Some("labels are for people: choose another; that of a file in a `directory` is its name".to_owned()),
             );
         }
         seen.push(&label.value);

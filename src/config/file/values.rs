@@ -20,10 +20,22 @@ use crate::time::Timestamp;
 use crate::verify::Tolerance;
 
 /// Keys of a secret reference on a source.
-const SECRET_KEYS: &[&str] = &["env", "file", "value", "label", "scope", "not_after"];
+const SECRET_KEYS: &[&str] = &["env", "file", "credential", "value", "label", "scope", "not_after"];
+/// The same in a list, which a directory may fill.
+const LISTED_KEYS: &[&str] = &[
+    "env",
+    "file",
+    "credential",
+    "directory",
+    "value",
+    "label",
+    "scope",
+    "not_after",
+];
 /// Keys of a secret reference that stands alone.
-pub(super) const TOKEN_KEYS: &[&str] = &["env", "file", "value"];
-const SECRET_HELP: &str = "refer to it: { env = \"NAME\" } or { file = \"/run/secrets/NAME\" }";
+pub(super) const TOKEN_KEYS: &[&str] = &["env", "file", "credential", "value"];
+const SECRET_HELP: &str =
+    "refer to it: { env = \"NAME\" }, { file = \"/run/secrets/NAME\" } or { credential = \"NAME\" }";
 
 pub(super) fn secrets(section: &mut Section<'_>, problems: &mut Diagnostics) -> Option<At<Vec<SecretEntry>>> {
     let (single, list) = (section.value("secret"), section.value("secrets"));
@@ -52,7 +64,7 @@ pub(super) fn secrets(section: &mut Section<'_>, problems: &mut Diagnostics) -> 
     let mut value = Vec::new();
     for item in items.map(|items| items.value).unwrap_or_default() {
         match item.section() {
-            Some(entry) => value.push(secret_entry(entry, SECRET_KEYS, problems)),
+            Some(entry) => value.push(secret_entry(entry, LISTED_KEYS, problems)),
             None => not_a_reference(&item.path, item.span, problems),
         }
     }
@@ -124,6 +136,26 @@ fn secret_entry(mut section: Section<'_>, keys: &[&'static str], problems: &mut 
         let value = SecretFrom::File(PathBuf::from(value));
         found.push(At { value, span });
     }
+    if let Some(At { value, span }) = section.string("credential", problems) {
+        let value = SecretFrom::Credential(value);
+        found.push(At { value, span });
+    }
+    if let Some(At { value, span }) = section.string("directory", problems) {
+        if !keys.contains(&"directory") {
+            problems.error(
+                span,
+                format!("`{path}` takes one secret, and a directory may hold many"),
+                "`directory` belongs into a source's list `secrets`",
+                Some(
+                    "write `secrets = [{ directory = \"/run/secrets/NAME\" }]`, or name one `file` of it here"
+                        .to_owned(),
+                ),
+            );
+        } else {
+            let value = SecretFrom::Directory(PathBuf::from(value));
+            found.push(At { value, span });
+        }
+    }
     if let Some(At { value, span }) = section.string("value", problems) {
         let value = SecretFrom::Value(Secret::new(value));
         found.push(At { value, span });
@@ -141,6 +173,23 @@ fn secret_entry(mut section: Section<'_>, keys: &[&'static str], problems: &mut 
         entry.not_after = instant(&mut section, "not_after", problems);
     }
     section.finish(problems);
+    if let (
+        Some(label),
+        [
+            At {
+                value: SecretFrom::Directory(_),
+                ..
+            },
+        ],
+    ) = (&entry.label, found.as_slice())
+    {
+        problems.error(
+            label.span.clone(),
+            format!("`label` has no meaning in `{path}`"),
+            "the secrets of a directory are labelled with their files' names",
+            Some("remove it, and name the files as you want to see them".to_owned()),
+        );
+    }
     let reported = problems.iter().count() > before;
     match found.len() {
         1 => entry.from = found.pop(),
@@ -149,11 +198,17 @@ fn secret_entry(mut section: Section<'_>, keys: &[&'static str], problems: &mut 
         _ => problems.error(
             span,
             format!("`{path}` must name one place to take the secret from"),
-            format!("{} of `env`, `file`, `value` are given", found.len()),
+            format!("{} of {} are given", found.len(), places(keys)),
             Some(SECRET_HELP.to_owned()),
         ),
     }
     entry
+}
+
+/// The keys that say where a secret is.
+fn places(keys: &[&str]) -> String {
+    let places = keys.iter().filter(|key| !["label", "scope", "not_after"].contains(key));
+    places.map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ")
 }
 
 /// An RFC 3339 time, as a string or as TOML's own date-time.

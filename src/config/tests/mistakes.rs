@@ -1,6 +1,8 @@
 //! What is refused, and what is said about it.
 
-use super::{APP, refused, with_secret, with_source};
+use super::{APP, SECRET, environment, refused, with_secret, with_source};
+use crate::config::{Environment, load_text};
+use crate::time::Timestamp;
 
 #[test]
 fn each_mistake_is_told_with_its_place_and_a_way_out() {
@@ -461,10 +463,69 @@ fn a_secret_that_is_missing_or_odd_stops_the_start() {
     let table: &[(&str, &[&str])] = &[
         ("", &["source `a` has no secret"]),
         ("secrets = []", &["is empty"]),
-        ("secret = {}", &["0 of `env`, `file`, `value` are given"]),
+        ("secret = {}", &["0 of `env`, `file`, `credential`, `value` are given"]),
+        (
+            "secrets = [{}]",
+            &["0 of `env`, `file`, `credential`, `directory`, `value` are given"],
+        ),
+        (
+            "secret = { credential = \"twice\" }",
+            &["the credential `twice` ends with more"],
+        ),
+        (
+            "secret = { credential = \"nothing\" }",
+            &["the credential `nothing` is empty"],
+        ),
+        (
+            "secret = { credential = \"hunter2\" }",
+            &[
+                "the credential named here, in `/run/credentials/hooksluice.service`: No such file or directory",
+                "LoadCredential=",
+            ],
+        ),
+        ("secret = { credential = \"a/hunter2\" }", &["which is no path"]),
+        ("secret = { credential = \"..\" }", &["which is no path"]),
+        ("secret = { credential = \"\" }", &["which is no path"]),
+        (
+            "secret = { directory = \"/run/secrets/acme\" }",
+            &["takes one secret", "`secrets = [{ directory = "],
+        ),
+        (
+            "secrets = [{ directory = \"/run/none\" }]",
+            &["the directory `/run/none`: No such file or directory"],
+        ),
+        ("secrets = [{ directory = \"hunter2\" }]", &["the directory named here"]),
+        (
+            "secrets = [{ directory = \"/run/secrets/hidden\" }]",
+            &["the directory `/run/secrets/hidden` has no file"],
+        ),
+        (
+            "secrets = [{ directory = \"/run/secrets/broken\" }]",
+            &["the file `/run/secrets/broken/b` ends with more than one line end"],
+        ),
+        (
+            "secrets = [{ directory = \"/run/secrets/blank\" }]",
+            &["the file `/run/secrets/blank/a` is empty", "anybody could sign"],
+        ),
+        (
+            "secrets = [{ directory = \"/run/secrets/odd\" }]",
+            &["has no good name"],
+        ),
+        (
+            "secrets = [{ directory = \"/run/secrets/acme\", label = \"x\" }]",
+            &["`label` has no meaning"],
+        ),
+        (
+            "secrets = [{ directory = \"/run/secrets/acme\" }, { env = \"SECRET\", label = \"2026\" }]",
+            &["have one label"],
+        ),
+        (
+            "secrets = [{ directory = \"/run/secrets/acme\", env = \"SECRET\" }]",
+            &["2 of `env`, `file`"],
+        ),
         (
             "secret = { env = \"SECRET\", value = \"hunter2\" }",
-            &["2 of `env`, `file`, `value` are given"],
+            &["2 of `env`, `file`, `credential`, `value` are given"],
         ),
         ("secret = \"hunter2\"", &["expected a secret reference", "refer to it"]),
         ("secrets = \"hunter2\"", &["expected a list of secret references"]),
@@ -610,4 +671,29 @@ fn a_secret_that_does_not_decode_is_no_key() {
         let text = with_secret(&format!("secret = {{ value = \"{secret}\" }}")).replace("github", "standard-webhooks");
         refused(&text, &["source `a`: ", part]);
     }
+}
+
+#[test]
+fn a_credential_needs_a_service_that_was_given_it() {
+    let text = with_secret("secret = { credential = \"stripe\" }");
+    let environment = Environment::fixed(Timestamp::from_secs(0));
+    let (config, report) = load_text("hooksluice.toml", &text, &environment);
+    let shown = report.render(false);
+    assert!(config.is_none(), "{shown}");
+    assert!(shown.contains("`$CREDENTIALS_DIRECTORY` is not set"), "{shown}");
+    assert!(shown.contains("LoadCredential="), "{shown}");
+}
+
+#[test]
+fn a_directory_of_too_many_files_is_not_one_of_secrets() {
+    let text = with_secret("secrets = [{ directory = \"/run/many\" }]");
+    let files = |count: usize| {
+        (0..count).fold(environment(), |environment, number| {
+            environment.with_file(&format!("/run/many/{number}"), format!("{SECRET}{number}"))
+        })
+    };
+    assert!(load_text("hooksluice.toml", &text, &files(64)).0.is_some());
+    let (config, report) = load_text("hooksluice.toml", &text, &files(65));
+    let shown = report.render(false);
+    assert!(config.is_none() && shown.contains("has more than 64 files"), "{shown}");
 }
