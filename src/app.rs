@@ -21,7 +21,7 @@ use tracing::{info, warn};
 
 use self::beside::{Beside, RECENT_KEYS};
 use crate::admin::Admin;
-use crate::config::Config;
+use crate::config::{Config, Live};
 use crate::dedupe::teller::TELLS;
 use crate::forward::Forwarder;
 use crate::forward::answer::QUESTIONS_MAX;
@@ -35,7 +35,7 @@ use crate::routes::idempotency::memory::Memory;
 use crate::routes::idempotency::{self, SharedParts};
 use crate::routes::{Routes, RoutesSettings};
 use crate::store::Store;
-use crate::store::settings::Place;
+use crate::store::settings::{Place, StoreSettings};
 use crate::telemetry::metrics::Metrics;
 use crate::time::{Clock, Monotonic};
 
@@ -60,27 +60,29 @@ impl App {
     /// Runs until `stop`, then ends in order. Returns once the store is closed.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         let Self { config, clock, metrics } = self;
+        let (store_settings, redis) = (config.store(), config.redis());
         metrics.server().limits.get_or_init(|| bounds(&config));
-        let answers = Memory::new(config.limits.replay_cache);
-        let beside = Beside::start(&config.store, config.redis.clone(), answers.clone(), &metrics, &clock);
+        let answers = Memory::new(config.fixed.limits.replay_cache);
+        let beside = Beside::start(&store_settings, redis, answers.clone(), &metrics, &clock);
         // A database may be waited for.
         let store = tokio::select! {
-            store = open_store(&config, &clock, &beside) => store?,
+            store = open_store(store_settings, &config.live, &clock, &beside) => store?,
             () = stop.cancelled() => {
                 info!("stopped before the store was open");
                 return Ok(());
             }
         };
         beside.join(&store);
+        let Config { fixed, live } = config;
 
         let ingest_tasks = TaskTracker::new();
         let forward_tasks = TaskTracker::new();
         let admin_tasks = TaskTracker::new();
-        let sources: Vec<Arc<Source>> = config.sources.into_iter().map(Arc::new).collect();
+        let sources: Vec<Arc<Source>> = live.sources.into_iter().map(Arc::new).collect();
 
-        let upstreams = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
+        let upstreams = live.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
         let forwarder = Forwarder::start(
-            config.upstreams,
+            live.upstreams,
             sources
                 .iter()
                 .map(|source| (source.name.clone(), for_forwarding(source))),
@@ -90,11 +92,11 @@ impl App {
             forward_tasks.clone(),
         );
 
-        let admin_listener = bind(config.admin.listen, "admin.listen")?;
+        let admin_listener = bind(fixed.admin.listen, "admin.listen")?;
         let admin_address = admin_listener.local_addr()?;
         let stop_admin = CancellationToken::new();
         let admin = Admin::new(
-            config.admin,
+            fixed.admin,
             upstreams,
             forwarder.clone(),
             store.clone(),
@@ -104,19 +106,19 @@ impl App {
         let shutting_down = admin.shutting_down();
         admin_tasks.spawn(admin.serve(admin_listener, stop_admin.clone()));
 
-        let listener = bind(config.listen, "listen")?;
+        let listener = bind(fixed.listen, "listen")?;
         let address = listener.local_addr()?;
         let stop_accepting = CancellationToken::new();
-        let budget = |bodies| Budget::new(config.limits.in_flight, bodies, metrics.clone());
-        let has_keys = config.routes.iter().any(|route| route.idempotency.is_some());
+        let budget = |bodies| Budget::new(fixed.limits.in_flight, bodies, metrics.clone());
+        let has_keys = live.routes.iter().any(|route| route.idempotency.is_some());
         let idempotency = has_keys.then(|| {
             idempotency::Shared::new(SharedParts {
                 store: store.clone(),
                 memory: answers,
                 redis: beside.redis(),
                 budget: budget(Bodies::Calls),
-                body_timeout: config.limits.body_timeout,
-                running: config.limits.connections,
+                body_timeout: fixed.limits.body_timeout,
+                running: fixed.limits.connections,
                 metrics: metrics.clone(),
                 clock: clock.clone(),
                 tracker: ingest_tasks.clone(),
@@ -125,9 +127,9 @@ impl App {
         let routes = Routes::new(
             RoutesSettings {
                 idempotency,
-                routes: config.routes,
-                trusted_proxies: config.trusted_proxies.clone(),
-                body_timeout: config.limits.body_timeout,
+                routes: live.routes,
+                trusted_proxies: live.trusted_proxies.clone(),
+                body_timeout: fixed.limits.body_timeout,
             },
             sources.iter().map(Arc::as_ref),
             metrics.clone(),
@@ -137,9 +139,9 @@ impl App {
         );
         let ingest = Arc::new(Ingest::new(
             IngestSettings {
-                limits: config.limits.clone(),
+                limits: fixed.limits.clone(),
                 sources,
-                trusted_proxies: config.trusted_proxies,
+                trusted_proxies: live.trusted_proxies,
                 budget: budget(Bodies::Events),
             },
             store.clone(),
@@ -152,7 +154,7 @@ impl App {
         let public = Arc::new(Public::new(
             ingest,
             routes,
-            config.health_path,
+            live.health_path,
             metrics.clone(),
             ingest_tasks.clone(),
         ));
@@ -160,11 +162,11 @@ impl App {
         let accepting = ingest_tasks.spawn(listen::serve(
             listener,
             ListenSettings {
-                connections: config.limits.connections,
-                head: config.limits.head,
-                head_timeout: config.limits.head_timeout,
-                idle_timeout: config.limits.idle_timeout,
-                write_timeout: config.limits.body_timeout,
+                connections: fixed.limits.connections,
+                head: fixed.limits.head,
+                head_timeout: fixed.limits.head_timeout,
+                idle_timeout: fixed.limits.idle_timeout,
+                write_timeout: fixed.limits.body_timeout,
             },
             public.clone(),
             metrics,
@@ -177,7 +179,7 @@ impl App {
             version = env!("CARGO_PKG_VERSION"),
             listen = %address,
             admin = %admin_address,
-            store = %config.store.place,
+            store = %fixed.store.place,
             "listening"
         );
 
@@ -186,11 +188,11 @@ impl App {
         info!("shutting down");
         shutting_down.cancel();
         public.start_draining();
-        tokio::time::sleep(config.shutdown_delay).await;
+        tokio::time::sleep(live.shutdown_delay).await;
 
         stop_accepting.cancel();
         let now = clock.monotonic();
-        let (half, deadline) = (now.after(config.shutdown_grace / 2), now.after(config.shutdown_grace));
+        let (half, deadline) = (now.after(live.shutdown_grace / 2), now.after(live.shutdown_grace));
         accepting.await.context("the accept loop failed")?;
         ingest_tasks.close();
         // Half of the time at most: a stream of a route may have no end, and attempts want theirs too.
@@ -231,7 +233,7 @@ impl App {
 /// The configured bounds under their keys, so that a metric of use can be seen beside its bound (P6). Durations in
 /// seconds.
 fn bounds(config: &Config) -> Vec<(&'static str, u64)> {
-    let (limits, store) = (&config.limits, &config.store);
+    let (limits, store) = (&config.fixed.limits, &config.fixed.store);
     let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let mut bounds = vec![
         ("limits.connections", count(limits.connections)),
@@ -247,7 +249,7 @@ fn bounds(config: &Config) -> Vec<(&'static str, u64)> {
         ("recent_keys", count(RECENT_KEYS)),
         ("answers_waiting", count(QUESTIONS_MAX)),
     ];
-    if config.redis.is_some() {
+    if config.fixed.redis.is_some() {
         bounds.push(("tells", count(TELLS)));
     }
     if let Place::Sqlite(sqlite) = &store.place {
@@ -256,11 +258,12 @@ fn bounds(config: &Config) -> Vec<(&'static str, u64)> {
     bounds
 }
 
-async fn open_store(config: &Config, clock: &Clock, beside: &Beside) -> anyhow::Result<Store> {
-    let lanes = config.upstreams.iter().map(UpstreamSettings::for_store).collect();
-    Store::open(config.store.clone(), lanes, clock.clone(), beside.notices())
+async fn open_store(settings: StoreSettings, live: &Live, clock: &Clock, beside: &Beside) -> anyhow::Result<Store> {
+    let lanes = live.upstreams.iter().map(UpstreamSettings::for_store).collect();
+    let place = settings.place.to_string();
+    Store::open(settings, lanes, clock.clone(), beside.notices())
         .await
-        .with_context(|| format!("could not open the store in {}", config.store.place))
+        .with_context(|| format!("could not open the store in {place}"))
 }
 
 /// What lanes need to know of a source.

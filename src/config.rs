@@ -13,6 +13,7 @@ mod mask;
 mod report;
 mod secrets;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -28,6 +29,7 @@ use crate::admin::AdminSettings;
 use crate::dedupe::settings::RedisSettings;
 use crate::diagnostic::Diagnostics;
 use crate::forward::settings::UpstreamSettings;
+use crate::id::SourceName;
 use crate::ingest::source::{Limits, Source};
 use crate::reader::{At, Document};
 use crate::routes::settings::RouteSettings;
@@ -39,11 +41,33 @@ pub const PLACES: [&str; 2] = ["hooksluice.toml", "/etc/hooksluice/hooksluice.to
 /// Larger than any configuration that people write.
 const MAX_FILE: u64 = 4 << 20;
 
-/// Everything a server runs with.
-#[derive(Debug)]
+/// Everything a server runs with. Whoever adds a key says by its place whether a reload may change it.
+#[derive(Clone, Debug)]
 pub struct Config {
+    /// What a start decides: another value needs a restart.
+    pub fixed: Fixed,
+    /// What a reload replaces.
+    pub live: Live,
+}
+
+/// The part of a configuration that holds for the life of a process.
+#[derive(Clone, Debug)]
+pub struct Fixed {
     /// Where requests come in.
     pub listen: SocketAddr,
+    /// `[limits]`.
+    pub limits: Limits,
+    /// `[admin]`.
+    pub admin: AdminSettings,
+    /// `[store]` and `[dedupe]`, as written: without what sources make of them (see [`Config::store`]).
+    pub store: StoreSettings,
+    /// `[dedupe.redis]`, likewise (see [`Config::redis`]).
+    pub redis: Option<RedisSettings>,
+}
+
+/// The part of a configuration that may change while the server runs.
+#[derive(Clone, Debug)]
+pub struct Live {
     /// From the signal to the end of accepting, while `/readyz` is already 503.
     pub shutdown_delay: Duration,
     /// For attempts that run when accepting has ended.
@@ -52,20 +76,45 @@ pub struct Config {
     pub trusted_proxies: Vec<IpNet>,
     /// A path of the public port that answers 200 while the process accepts.
     pub health_path: Option<String>,
-    /// `[limits]`.
-    pub limits: Limits,
-    /// `[admin]`.
-    pub admin: AdminSettings,
-    /// `[store]` and `[dedupe]`.
-    pub store: StoreSettings,
-    /// `[dedupe.redis]`.
-    pub redis: Option<RedisSettings>,
     /// `[upstreams.NAME]`, in the order of the file.
     pub upstreams: Vec<UpstreamSettings>,
     /// `[sources.NAME]`, in the order of the file.
     pub sources: Vec<Source>,
     /// `[routes.NAME]`, in the order of the file; each pattern once.
     pub routes: Vec<RouteSettings>,
+    /// How long keys made by a `dedupe` rule are remembered: `dedupe.window`, raised to the longest time that a
+    /// configured provider retries for.
+    pub window: Duration,
+}
+
+impl Live {
+    /// The sources whose senders wait for the upstream's answer, and for how long.
+    pub fn synchronous(&self) -> BTreeMap<SourceName, Duration> {
+        let waiting = self.sources.iter();
+        waiting
+            .filter_map(|source| Some((source.name.clone(), source.synchronous?.patience)))
+            .collect()
+    }
+}
+
+impl Config {
+    /// What the store is opened with.
+    pub fn store(&self) -> StoreSettings {
+        StoreSettings {
+            window: self.live.window,
+            synchronous: self.live.synchronous(),
+            ..self.fixed.store.clone()
+        }
+    }
+
+    /// What Redis is asked with, where it is configured.
+    pub fn redis(&self) -> Option<RedisSettings> {
+        let written = self.fixed.redis.clone()?;
+        Some(RedisSettings {
+            window: self.live.window,
+            ..written
+        })
+    }
 }
 
 /// A configuration that may run, with the warnings that a person should see.

@@ -87,7 +87,7 @@ impl SchemeArgs {
     fn of_source(&self, name: &str) -> Result<Arc<Verifier>, String> {
         let environment = Environment::process(Clock::system());
         let loaded = config::load(self.config.as_deref(), &environment).map_err(|report| report.render(false))?;
-        let mut sources = loaded.config.sources.into_iter();
+        let mut sources = loaded.config.live.sources.into_iter();
         let found = sources.find(|source| source.name.as_str() == name);
         found
             .map(|source| source.verifier)

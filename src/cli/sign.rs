@@ -197,6 +197,7 @@ mod tests {
         let (config, report) = config::load_text("f", text, &Environment::fixed(Timestamp::from_secs(1)));
         let source = config
             .unwrap_or_else(|| panic!("{}", report.render(false)))
+            .live
             .sources
             .remove(0);
         let message = signed(&source.verifier, None).unwrap();

@@ -14,10 +14,10 @@ use std::ops::Range;
 use ipnet::IpNet;
 
 use crate::admin::AdminSettings;
-use crate::config::Config;
 use crate::config::defaults::{self, Quantity, Setting};
 use crate::config::file::{self, File};
 use crate::config::secrets::Secrets;
+use crate::config::{Config, Fixed, Live};
 use crate::diagnostic::Diagnostics;
 use crate::forward::settings::SignaturePolicy;
 use crate::id::UpstreamName;
@@ -30,7 +30,7 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
     let listen = or(&file.listen, defaults::LISTEN);
     let limits = limits(&file.limits, problems);
     let admin = admin(file, listen, secrets, problems);
-    let mut store = store::build(file, &limits, secrets, problems);
+    let store = store::build(file, &limits, secrets, problems);
     let upstreams: Vec<_> = file
         .upstreams
         .iter()
@@ -42,14 +42,9 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
     require_something(file, problems);
     unused_upstreams(file, problems);
     stale_signatures(file, &sources, problems);
-    store::raise_window(file, &sources, &mut store, problems);
-    store.synchronous = sources
-        .iter()
-        .filter_map(|source| Some((source.name.clone(), source.synchronous?.patience)))
-        .collect();
+    let window = store::raised_window(file, &sources, store.window, problems);
     let redis = store::redis(file, &store, secrets, problems);
-    let config = Config {
-        listen,
+    let live = Live {
         shutdown_delay: within(
             &file.server.shutdown_delay,
             &defaults::SHUTDOWN_DELAY,
@@ -64,15 +59,19 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
         ),
         trusted_proxies: trusted_proxies(file, problems),
         health_path: health_path(file, &sources, problems),
+        upstreams,
+        sources,
+        routes,
+        window,
+    };
+    let fixed = Fixed {
+        listen,
         limits,
         admin,
         store,
         redis,
-        upstreams,
-        sources,
-        routes,
     };
-    (!problems.has_errors()).then_some(config)
+    (!problems.has_errors()).then_some(Config { fixed, live })
 }
 
 fn limits(written: &file::Limits, problems: &mut Diagnostics) -> Limits {

@@ -117,13 +117,14 @@ pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
             out.push('\n');
         }
     };
-    let store = &config.store;
+    let Config { fixed, live } = config;
+    let store = &fixed.store;
     line(format_args!("{name} {judgement}"));
-    line(format_args!("listen    {}", config.listen));
+    line(format_args!("listen    {}", fixed.listen));
     line(format_args!(
         "admin     {}{}",
-        config.admin.listen,
-        if config.admin.token.is_some() {
+        fixed.admin.listen,
+        if fixed.admin.token.is_some() {
             ", with a token"
         } else {
             ""
@@ -135,12 +136,12 @@ pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
         show_size(store.max_bytes),
         show_duration(store.retention),
         show_duration(store.dead_retention),
-        show_duration(store.window),
+        show_duration(live.window),
     ));
-    if let Some(redis) = &config.redis {
+    if let Some(redis) = &fixed.redis {
         line(format_args!("redis     {}", describe_redis(redis, &store.place)));
     }
-    for upstream in &config.upstreams {
+    for upstream in &live.upstreams {
         let rate = upstream.rate.map(|rate| format!(", {rate}")).unwrap_or_default();
         let protocol = match upstream.remote.protocol {
             Protocol::Http1 => "",
@@ -153,21 +154,21 @@ pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
             upstream.concurrency
         ));
     }
-    for source in &config.sources {
+    for source in &live.sources {
         line(format_args!("source    {}", describe(source)));
     }
-    for route in &config.routes {
+    for route in &live.routes {
         line(format_args!("route     {}", describe_route(route)));
         if let Some(keys) = &route.idempotency {
             line(format_args!("keys      {}: {}", route.name, describe_keys(keys)));
         }
     }
-    if config.sources.iter().any(|source| source.rate.is_some()) {
+    if live.sources.iter().any(|source| source.rate.is_some()) {
         line(format_args!("note      a source's rate holds per process"));
     }
     if let Place::Postgres(_) = store.place {
         let alone = |upstream: &&UpstreamSettings| upstream.rate.is_some() && upstream.burst.unwrap_or(1) < 2;
-        for upstream in config.upstreams.iter().filter(alone) {
+        for upstream in live.upstreams.iter().filter(alone) {
             line(format_args!(
                 "note      upstream {}: a rate with a burst of one can only be one replica's; set burst to at least the number \
                  of replicas",
@@ -176,7 +177,7 @@ pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
         }
     }
     if let Place::Sqlite(_) = store.place
-        && (config.redis.is_some() || config.upstreams.iter().any(|upstream| upstream.rate.is_some()))
+        && (fixed.redis.is_some() || live.upstreams.iter().any(|upstream| upstream.rate.is_some()))
     {
         line(format_args!(
             "note      an upstream's concurrency and rate hold per process: several with a store each have the whole of it \

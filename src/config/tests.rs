@@ -101,20 +101,23 @@ fn warned(text: &str, parts: &[&str]) -> Config {
 #[test]
 fn a_small_file_has_every_default_of_the_contract() {
     let config = good(&with_source(""));
-    assert_eq!(config.listen, "0.0.0.0:8080".parse().unwrap());
-    assert_eq!(config.admin.listen, "127.0.0.1:9180".parse().unwrap());
-    assert_eq!(config.shutdown_grace, Duration::from_secs(25));
-    assert_eq!(config.shutdown_delay, Duration::ZERO);
-    assert_eq!(format!("{:?}", config.limits), format!("{:?}", Limits::default()));
-    assert_eq!(format!("{:?}", config.store), format!("{:?}", StoreSettings::default()));
-    let upstream = &config.upstreams[0];
+    assert_eq!(config.fixed.listen, "0.0.0.0:8080".parse().unwrap());
+    assert_eq!(config.fixed.admin.listen, "127.0.0.1:9180".parse().unwrap());
+    assert_eq!(config.live.shutdown_grace, Duration::from_secs(25));
+    assert_eq!(config.live.shutdown_delay, Duration::ZERO);
+    assert_eq!(format!("{:?}", config.fixed.limits), format!("{:?}", Limits::default()));
+    assert_eq!(
+        format!("{:?}", config.fixed.store),
+        format!("{:?}", StoreSettings::default())
+    );
+    let upstream = &config.live.upstreams[0];
     assert_eq!(upstream.name.as_str(), "app");
     assert_eq!(upstream.remote.origin, "http://127.0.0.1:3000/");
     assert_eq!(upstream.concurrency, 16);
     assert_eq!(upstream.timeout, Duration::from_secs(30));
     assert_eq!(upstream.retry, Retry::default());
     assert_eq!(upstream.signature, SignaturePolicy::Auto);
-    let source = &config.sources[0];
+    let source = &config.live.sources[0];
     assert_eq!((source.name.as_str(), source.path.as_str()), ("a", "/a"));
     assert_eq!(source.max_body, 25 << 20, "GitHub's record raises it");
     assert_eq!(source.methods, [http::Method::POST]);
@@ -190,21 +193,21 @@ ack_body = "ok"
 forward_path = "/in?x=1"
 "#;
     let config = good(text);
-    assert_eq!(config.trusted_proxies.len(), 2);
-    assert_eq!(config.health_path.as_deref(), Some("/healthz"));
-    assert_eq!(config.admin.hosts, ["admin.internal"]);
-    assert!(config.admin.token.unwrap().matches(SECRET.as_bytes()));
-    assert_eq!(config.limits.connections, 7);
-    assert_eq!(config.limits.in_flight, 32 << 20);
-    assert_eq!(config.store.place.to_string(), "/var/lib/hooksluice");
-    assert_eq!(config.store.unadmitted, 9);
-    assert_eq!(config.store.window, Duration::from_secs(14 * 86_400));
-    let upstream = &config.upstreams[0];
+    assert_eq!(config.live.trusted_proxies.len(), 2);
+    assert_eq!(config.live.health_path.as_deref(), Some("/healthz"));
+    assert_eq!(config.fixed.admin.hosts, ["admin.internal"]);
+    assert!(config.fixed.admin.token.unwrap().matches(SECRET.as_bytes()));
+    assert_eq!(config.fixed.limits.connections, 7);
+    assert_eq!(config.fixed.limits.in_flight, 32 << 20);
+    assert_eq!(config.fixed.store.place.to_string(), "/var/lib/hooksluice");
+    assert_eq!(config.fixed.store.unadmitted, 9);
+    assert_eq!(config.fixed.store.window, Duration::from_secs(14 * 86_400));
+    let upstream = &config.live.upstreams[0];
     assert_eq!(upstream.retry.max_attempts, Some(8));
     assert_eq!((upstream.burst, upstream.preserve_host), (Some(5), true));
     assert_eq!(upstream.remote.protocol, Protocol::H2c);
-    let [api, rest] = config.routes.as_slice() else {
-        panic!("{:?}", config.routes);
+    let [api, rest] = config.live.routes.as_slice() else {
+        panic!("{:?}", config.live.routes);
     };
     assert_eq!(
         (api.name.as_str(), api.pattern.to_string().as_str()),
@@ -223,7 +226,7 @@ forward_path = "/in?x=1"
     );
     assert_eq!(rest.max_body, None);
     assert_eq!(upstream.signature, SignaturePolicy::Original);
-    let source = &config.sources[0];
+    let source = &config.live.sources[0];
     assert_eq!(source.path, "/a");
     assert_eq!(source.dedupe.parts, [Part::Id, Part::Body]);
     assert_eq!(source.dedupe.id_missing, IdMissing::Digest);
@@ -272,7 +275,7 @@ fn a_secret_that_may_be_meant_so_is_used_with_a_warning() {
 fn one_line_end_is_no_part_of_a_secret() {
     let token = |reference: &str| {
         let text = with_source(&format!("[admin]\ntoken = {{ {reference} }}"));
-        good(&text).admin.token.unwrap()
+        good(&text).fixed.admin.token.unwrap()
     };
     for reference in [
         "file = \"/run/one\"",
@@ -339,7 +342,7 @@ fn what_a_person_should_see_is_a_warning() {
         &with_source("[dedupe]\nwindow = \"1d\"").replace("github", "stripe"),
         &["`dedupe.window` is raised to 3d", "source `a` retries for that long"],
     );
-    assert_eq!(config.store.window, Duration::from_secs(3 * 86_400));
+    assert_eq!(config.live.window, Duration::from_secs(3 * 86_400));
 }
 
 #[test]
@@ -411,7 +414,7 @@ fn the_annotated_example_says_the_true_defaults() {
 
     let redis = |lines: &str| {
         let table = format!("[dedupe.redis]\nurl = \"redis://a\"\nnamespace = \"shop\"\n{lines}");
-        format!("{:?}", good(&with_source(&table)).redis)
+        format!("{:?}", good(&with_source(&table)).redis())
     };
     let (settings, table) = uncommented.split_once("[dedupe.redis]\n").unwrap();
     let (table, upstreams) = table.split_once("\n\n").unwrap();
@@ -442,13 +445,13 @@ fn two_sources_of_one_provider_may_share_a_secret_and_an_upstream() {
     let config = good(&with_source(
         "[sources.b]\npath = \"/b\"\nprovider = \"github\"\nupstreams = [\"app\"]\nsecret = { env = \"SECRET\" }",
     ));
-    assert_eq!(config.sources.len(), 2);
+    assert_eq!(config.live.sources.len(), 2);
 }
 
 #[test]
 fn tolerance_off_is_written_out() {
     let config = good(&with_source("tolerance = \"off\"").replace("github", "stripe"));
-    assert_eq!(config.sources[0].verifier.tolerance(), None);
+    assert_eq!(config.live.sources[0].verifier.tolerance(), None);
 }
 
 #[test]
@@ -573,13 +576,13 @@ fn a_start_without_a_file_means_the_same_as_a_file() {
     };
     let loaded = from_flags(&flags, &environment()).unwrap();
     assert!(loaded.report.problems().is_empty());
-    let source = &loaded.config.sources[0];
+    let source = &loaded.config.live.sources[0];
     assert_eq!(
         (source.name.as_str(), source.path.as_str()),
         ("github", "/webhooks/github")
     );
     assert_eq!(source.upstreams[0].as_str(), "app");
-    assert_eq!(loaded.config.store.place.to_string(), "/tmp/x");
+    assert_eq!(loaded.config.fixed.store.place.to_string(), "/tmp/x");
 
     let wrong = Flags {
         provider: "githb".into(),
@@ -629,7 +632,7 @@ fn routes_alone_are_a_configuration_and_what_a_source_shadows_is_told() {
     let base =
         "[upstreams.app]\nurl = \"http://127.0.0.1:3000\"\n[routes.rest]\npath = \"/{*rest}\"\nupstream = \"app\"\n";
     let (config, report) = load_text("x", base, &environment());
-    assert_eq!(config.unwrap().routes.len(), 1);
+    assert_eq!(config.unwrap().live.routes.len(), 1);
     assert!(report.render(false).contains("no source is configured"));
     for (path, warned) in [
         ("/a/{*rest}", true),

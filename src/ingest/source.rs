@@ -15,7 +15,7 @@ use crate::reader::Rate;
 use crate::verify::Verifier;
 
 /// One `[sources.NAME]`, ready to serve.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Source {
     /// Its name.
     pub name: SourceName,

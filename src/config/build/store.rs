@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Duration;
 
 use super::{defaults, file, or, span, within};
 use crate::config::defaults::Quantity;
@@ -243,12 +244,18 @@ fn no_meaning(at: Option<Range<usize>>, key: &str, why: &str, problems: &mut Dia
 }
 
 /// A key must outlive the provider's last retry, or that retry would be new.
-pub(super) fn raise_window(file: &File, sources: &[Source], store: &mut StoreSettings, problems: &mut Diagnostics) {
+pub(super) fn raised_window(
+    file: &File,
+    sources: &[Source],
+    written: Duration,
+    problems: &mut Diagnostics,
+) -> Duration {
+    let mut raised = written;
     for source in sources {
         let Some(horizon) = source.verifier.record().retry_horizon() else {
             continue;
         };
-        if horizon <= store.window {
+        if horizon <= raised {
             continue;
         }
         if let Some(window) = &file.dedupe.window {
@@ -259,6 +266,7 @@ pub(super) fn raise_window(file: &File, sources: &[Source], store: &mut StoreSet
                 None,
             );
         }
-        store.window = horizon;
+        raised = horizon;
     }
+    raised
 }

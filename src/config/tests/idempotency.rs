@@ -20,7 +20,7 @@ fn settings(keys: &str) -> IdempotencySettings {
     let (config, shown) = load(&route(keys, ""));
     let config = config.unwrap_or_else(|| panic!("{shown}"));
     assert!(!shown.contains("warning"), "{shown}");
-    config.routes[0].idempotency.clone().unwrap()
+    config.live.routes[0].idempotency.clone().unwrap()
 }
 
 #[test]
