@@ -292,7 +292,7 @@ fn each_file_of_a_directory_is_a_secret_labelled_with_its_name() {
     let config = good(&with_secret(
         "secrets = [{ directory = \"/run/secrets/acme\" }, { credential = \"stripe\", label = \"x\" }]",
     ));
-    let labels: Vec<_> = config.sources[0]
+    let labels: Vec<_> = config.live.sources[0]
         .verifier
         .secrets()
         .iter()
@@ -307,7 +307,7 @@ fn a_credential_stands_wherever_a_secret_does() {
         "[admin]\ntoken = {{ credential = \"stripe\" }}\n{}",
         with_secret("secret = { credential = \"stripe\" }")
     ));
-    assert!(config.admin.token.unwrap().matches(SECRET.as_bytes()));
+    assert!(config.fixed.admin.token.unwrap().matches(SECRET.as_bytes()));
 }
 
 #[test]
