@@ -30,6 +30,7 @@ use crate::ingest::body::{Bodies, Budget};
 use crate::ingest::source::Source;
 use crate::ingest::{Ingest, IngestSettings};
 use crate::net::listen::{self, ListenSettings};
+use crate::net::systemd::Notify;
 use crate::public::Public;
 use crate::routes::idempotency::memory::Memory;
 use crate::routes::idempotency::{self, SharedParts};
@@ -175,6 +176,10 @@ impl App {
             stop_accepting.clone(),
             cut_off.clone(),
         ));
+        let notify = Notify::from_environment();
+        let closing = CancellationToken::new();
+        let fed = store.clone();
+        admin_tasks.spawn(notify.clone().feed(move || !fed.has_ended(), closing.clone()));
         info!(
             version = env!("CARGO_PKG_VERSION"),
             listen = %address,
@@ -182,10 +187,12 @@ impl App {
             store = %fixed.store.place,
             "listening"
         );
+        notify.ready().await;
 
         stop.cancelled().await;
 
         info!("shutting down");
+        notify.stopping().await;
         shutting_down.cancel();
         public.start_draining();
         tokio::time::sleep(live.shutdown_delay).await;
@@ -220,6 +227,7 @@ impl App {
         forwarder.cut_off();
         forward_tasks.wait().await;
 
+        closing.cancel();
         store.close().await;
         beside.stop().await;
         stop_admin.cancel();

@@ -4,6 +4,7 @@
 
 pub mod check;
 pub mod client;
+pub mod completions;
 pub mod demo;
 pub mod events;
 pub mod health;
@@ -63,6 +64,10 @@ pub enum Command {
     Tail(tail::Args),
     /// Find calls with an Idempotency-Key, and resolve those of which nobody knows whether they took effect
     Idempotency(idempotency::Args),
+    /// Print the script that completes commands and options in a shell
+    Completions(completions::Args),
+    /// Print the manual page, or write all of them
+    Man(completions::ManArgs),
 
     /// Re-read the configuration of the running server
     #[command(hide = true)]
@@ -114,6 +119,8 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Events(args) => events::run(args),
         Command::Tail(args) => tail::run(args),
         Command::Idempotency(args) => idempotency::run(args),
+        Command::Completions(args) => completions::run(args),
+        Command::Man(args) => completions::man(args),
         Command::Reload(_) => Ok(not_in_this_version("reload")),
         Command::Sources(_) => Ok(not_in_this_version("sources")),
         Command::Selftest(_) => Ok(not_in_this_version("selftest")),

@@ -1,5 +1,7 @@
-//! Sockets: the accept loop, the timers of a connection, what HTTP/1 heads must not do, and the connections to an upstream.
+//! Sockets: the accept loop, the timers of a connection, what HTTP/1 heads must not do, the connections to an upstream, and
+//! what the service manager is told.
 
 pub mod connections;
 pub mod head_guard;
 pub mod listen;
+pub mod systemd;

@@ -512,6 +512,12 @@ impl Store {
         }
     }
 
+    /// Whether the store has ended although nobody closed it, so that only a new process can take events. False while a
+    /// disk or a database fails: those come back by themselves, and are away for a new process too.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.is_writable(), Err(AppendError::Closing))
+    }
+
     /// Whether the wall clock can be trusted for giving up: false for an hour after it was found to jump (DESIGN
     /// section 3, "Time").
     pub fn clock_is_trusted(&self) -> bool {

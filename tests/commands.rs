@@ -276,6 +276,9 @@ async fn exit_codes_tell_what_happened() {
     assert_eq!(code(&["events", "replay"]), Some(2));
     server.shutting_down.cancel();
     assert_eq!(code(&["health"]), Some(1));
+    // About to stop is no reason to be killed.
+    assert_eq!(code(&["health", "--live"]), Some(0));
+    assert_eq!(server.json(&["health", "--live"])["live"], true);
 
     let denied = Command::new(env!("CARGO_BIN_EXE_hooksluice"))
         .args(["status", "--admin", &format!("http://{}", server.address)])

@@ -26,6 +26,7 @@ mod raw_body;
 mod responses;
 mod secrets;
 mod sender_loop;
+mod service_manager;
 mod signature_header;
 mod size;
 mod storage;
