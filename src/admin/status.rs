@@ -84,6 +84,8 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>) -> Result<Json<Statu
 pub(super) async fn refresh(admin: &Admin) -> Result<Counts, ApiError> {
     let writable = admin.store.is_writable().is_ok();
     admin.metrics.store().writable.set(i64::from(writable));
+    let trusted = admin.store.clock_is_trusted();
+    admin.metrics.store().clock_trusted.set(i64::from(trusted));
     let counts = admin.store.counts().await?;
     let now = admin.clock.now();
     let store = admin.metrics.store();

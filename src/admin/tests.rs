@@ -239,6 +239,7 @@ async fn metrics_are_prometheus_text_with_the_upstreams_of_the_configuration() {
         r#"hooksluice_requests_total{source="stripe",outcome="challenge"} 1"#,
         r#"hooksluice_dispatches{upstream="app",state="pending"} 0"#,
         "hooksluice_store_writable 1",
+        "hooksluice_store_clock_trusted 1",
     ] {
         assert!(answer.contains(line), "{line} is missing in {answer}");
     }

@@ -50,15 +50,41 @@ pub struct ManArgs {
 
 /// Prints or writes manual pages.
 pub fn man(args: ManArgs) -> anyhow::Result<ExitCode> {
-    let mut page = Vec::new();
-    match args.directory {
-        Some(directory) => {
-            let could_not = || format!("could not write manual pages to {}", directory.display());
-            fs::create_dir_all(&directory).with_context(could_not)?;
-            clap_mangen::generate_to(Cli::command(), &directory).with_context(could_not)?;
-        }
-        None => Man::new(Cli::command()).render(&mut page)?,
+    let mut command = Cli::command().disable_help_subcommand(true);
+    command.build();
+    let Some(directory) = args.directory else {
+        output::print(&page(&command)?)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let could_not = || format!("could not write manual pages to {}", directory.display());
+    fs::create_dir_all(&directory).with_context(could_not)?;
+    let mut waiting = vec![command];
+    while let Some(command) = waiting.pop() {
+        fs::write(directory.join(format!("{}.1", name(&command))), page(&command)?).with_context(could_not)?;
+        let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+        waiting.extend(shown.cloned());
     }
-    output::print(&String::from_utf8(page)?)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// `hooksluice-events-list`, as `man` finds it.
+fn name(command: &clap::Command) -> &str {
+    command.get_display_name().unwrap_or_else(|| command.get_name())
+}
+
+fn page(command: &clap::Command) -> anyhow::Result<String> {
+    let mut body = Vec::new();
+    Man::new(command.clone()).render(&mut body)?;
+    let body = String::from_utf8(body)?;
+    // Theirs leaves the date out without a mark, so that the version would stand in its place. There is no date: a page
+    // is what its version says, whenever it is written.
+    let title = format!(
+        ".TH {} 1 \"\" \"hooksluice {}\" \"hooksluice\"",
+        name(command).to_uppercase(),
+        env!("CARGO_PKG_VERSION")
+    );
+    let lines = body
+        .lines()
+        .map(|line| if line.starts_with(".TH ") { &title } else { line });
+    Ok(lines.map(|line| format!("{line}\n")).collect())
 }

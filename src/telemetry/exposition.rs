@@ -268,6 +268,11 @@ fn print_store(out: &mut Printer<'_, '_>, store: &StoreMetrics) -> fmt::Result {
             &store.free_bytes,
         ),
         ("store_writable", "1 while the store takes events", &store.writable),
+        (
+            "store_clock_trusted",
+            "0 for an hour after the wall clock was found to jump: expiry, pruning and giving up stand still",
+            &store.clock_trusted,
+        ),
     ] {
         if name == "store_free_bytes" && store.has_disk.get() == 0 {
             continue;

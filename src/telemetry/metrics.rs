@@ -213,6 +213,8 @@ pub struct StoreMetrics {
     pub has_disk: Gauge,
     /// 1 while the store takes events.
     pub writable: Gauge,
+    /// 0 while expiry stands still because the wall clock jumped.
+    pub clock_trusted: Gauge,
 }
 
 #[cfg(test)]
