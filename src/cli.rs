@@ -9,8 +9,10 @@ pub mod demo;
 pub mod events;
 pub mod health;
 pub mod idempotency;
+pub mod init;
 pub mod output;
 pub mod providers;
+pub mod reference;
 pub mod scheme;
 pub mod send;
 pub mod serve;
@@ -40,12 +42,16 @@ pub struct Cli {
 pub enum Command {
     /// Run the server
     Serve(serve::Args),
+    /// Write a first configuration, from flags or by asking
+    Init(init::Args),
     /// Say everything that is wrong with a configuration
     Check(check::Args),
     /// Play the whole story: a real server, a sample upstream and a sender in this terminal
     Demo(demo::Args),
     /// List the known providers, or explain one
     Providers(providers::Args),
+    /// Print every key of the configuration, as Markdown
+    Reference(reference::Args),
     /// Check captured requests and say why one fails
     Verify(verify::Args),
     /// Print the headers that make a request a correctly signed one
@@ -107,9 +113,11 @@ pub fn main() -> ExitCode {
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Serve(args) => serve::run(args),
+        Command::Init(args) => init::run(args),
         Command::Check(args) => check::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Providers(args) => providers::run(args),
+        Command::Reference(args) => reference::run(args),
         Command::Verify(args) => verify::run(args),
         Command::Sign(args) => sign::run(args),
         Command::Send(args) => send::run(args),

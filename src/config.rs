@@ -10,6 +10,7 @@ mod defaults;
 mod environment;
 mod file;
 mod mask;
+mod reference;
 mod report;
 mod secrets;
 
@@ -22,6 +23,7 @@ use ipnet::IpNet;
 
 pub use self::environment::{Environment, MAX_SECRET_FILE};
 use self::file::File;
+pub use self::reference::reference;
 pub use self::report::{Line, Report};
 use self::secrets::Secrets;
 pub(crate) use self::secrets::{looks_like_path, looks_like_variable};
@@ -37,6 +39,9 @@ use crate::store::settings::StoreSettings;
 
 /// Where a configuration is looked for when none is named.
 pub const PLACES: [&str; 2] = ["hooksluice.toml", "/etc/hooksluice/hooksluice.toml"];
+
+/// Where requests come in when no file says it.
+pub const LISTEN: SocketAddr = defaults::LISTEN;
 
 /// Larger than any configuration that people write.
 const MAX_FILE: u64 = 4 << 20;
@@ -195,14 +200,19 @@ pub fn review(path: Option<&Path>, environment: &Environment, without_secrets: b
         Ok(found) => found,
         Err(report) => return Review { report, summary: None },
     };
+    review_text(&name, &text, environment, without_secrets)
+}
+
+/// As [`review`], of a text that is in no file; `name` is what the report calls it.
+pub fn review_text(name: &str, text: &str, environment: &Environment, without_secrets: bool) -> Review {
     let secrets = if without_secrets {
         Secrets::Skip(environment)
     } else {
         Secrets::Resolve(environment)
     };
-    let (config, report) = judge(&name, &text, secrets);
+    let (config, report) = judge(name, text, secrets);
     Review {
-        summary: config.map(|config| report::summary(&name, &config, &report)),
+        summary: config.map(|config| report::summary(name, &config, &report)),
         report,
     }
 }

@@ -14,6 +14,11 @@ use toml::de::{DeTable, DeValue};
 
 use crate::diagnostic::Diagnostics;
 
+mod keys;
+
+use self::keys::Keys;
+pub use self::keys::{Key, Kind};
+
 /// A value with its byte range in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct At<T> {
@@ -37,6 +42,8 @@ impl<T> At<T> {
 #[derive(Debug)]
 pub struct Document<'t> {
     root: Spanned<DeTable<'t>>,
+    /// Where keys are noted, if somebody wants to know them.
+    keys: Option<Keys>,
 }
 
 impl<'t> Document<'t> {
@@ -46,7 +53,20 @@ impl<'t> Document<'t> {
         for error in errors {
             problems.error(error.span(), "not valid TOML", error.message().trim(), None);
         }
-        Self { root }
+        Self { root, keys: None }
+    }
+
+    /// As [`Document::parse`], and notes every key that is asked for.
+    pub fn watched(text: &'t str, problems: &mut Diagnostics) -> Self {
+        Self {
+            keys: Some(Keys::default()),
+            ..Self::parse(text, problems)
+        }
+    }
+
+    /// The keys that were asked for, if they were noted.
+    pub fn keys(&self) -> Vec<Key> {
+        self.keys.as_ref().map(Keys::all).unwrap_or_default()
     }
 
     /// The top-level table.
@@ -56,6 +76,7 @@ impl<'t> Document<'t> {
             span: self.root.span(),
             path: String::new(),
             known: BTreeMap::new(),
+            keys: self.keys.as_ref(),
         }
     }
 }
@@ -68,6 +89,7 @@ pub struct Section<'t> {
     span: Range<usize>,
     path: String,
     known: BTreeMap<&'static str, Known>,
+    keys: Option<&'t Keys>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,9 +119,26 @@ impl<'t> Section<'t> {
         self.table.get_key_value(key).map(|(name, _)| name.span())
     }
 
+    /// Says what `key` takes, for the reference of all keys. Needed only where [`Section::value`] takes it.
+    pub fn describe(&mut self, key: &'static str, kind: Kind) {
+        self.known.insert(key, Known::Here);
+        if let Some(keys) = self.keys {
+            keys.note(&self.path, key, kind);
+        }
+    }
+
+    /// Whether the table has `key`, which it needs.
+    pub fn has_required(&mut self, key: &'static str) -> bool {
+        self.describe(key, Kind::Any);
+        if let Some(keys) = self.keys {
+            keys.note_required(&self.path, key);
+        }
+        self.has(key)
+    }
+
     /// Takes any value.
     pub fn value(&mut self, key: &'static str) -> Option<At<&'t DeValue<'t>>> {
-        self.known.insert(key, Known::Here);
+        self.describe(key, Kind::Any);
         self.table.get(key).map(|value| At {
             value: value.get_ref(),
             span: value.span(),
@@ -124,6 +163,7 @@ impl<'t> Section<'t> {
 
     /// Takes a string.
     pub fn string(&mut self, key: &'static str, problems: &mut Diagnostics) -> Option<At<String>> {
+        self.describe(key, Kind::Text);
         let found = self.value(key)?;
         match found.value.as_str() {
             Some(text) => Some(At {
@@ -136,6 +176,7 @@ impl<'t> Section<'t> {
 
     /// Takes a boolean.
     pub fn boolean(&mut self, key: &'static str, problems: &mut Diagnostics) -> Option<At<bool>> {
+        self.describe(key, Kind::Boolean);
         let found = self.value(key)?;
         match found.value.as_bool() {
             Some(value) => Some(At {
@@ -153,6 +194,7 @@ impl<'t> Section<'t> {
         range: std::ops::RangeInclusive<i64>,
         problems: &mut Diagnostics,
     ) -> Option<At<i64>> {
+        self.describe(key, Kind::Integer(range.clone()));
         let found = self.value(key)?;
         let number = found
             .value
@@ -172,17 +214,37 @@ impl<'t> Section<'t> {
 
     /// Takes a duration such as `"100ms"`, `"30s"`, `"5m"`, `"24h"`, `"7d"`.
     pub fn duration(&mut self, key: &'static str, problems: &mut Diagnostics) -> Option<At<Duration>> {
+        self.describe(key, Kind::Duration);
         self.parsed(key, problems, parse_duration)
     }
 
     /// Takes a size such as `"512B"`, `"32KiB"`, `"5MiB"`, `"20GiB"`, in bytes.
     pub fn size(&mut self, key: &'static str, problems: &mut Diagnostics) -> Option<At<u64>> {
+        self.describe(key, Kind::Size);
         self.parsed(key, problems, parse_size)
     }
 
     /// Takes a rate such as `"50/s"`, `"600/m"`, `"1000/h"`.
     pub fn rate(&mut self, key: &'static str, problems: &mut Diagnostics) -> Option<At<Rate>> {
+        self.describe(key, Kind::Rate);
         self.parsed(key, problems, parse_rate)
+    }
+
+    /// Takes one of these words, each with what it means.
+    pub fn choice<T: Copy>(
+        &mut self,
+        key: &'static str,
+        words: &[(&'static str, T)],
+        problems: &mut Diagnostics,
+    ) -> Option<At<T>> {
+        let names: Vec<&'static str> = words.iter().map(|(name, _)| *name).collect();
+        self.describe(key, Kind::Choice(names.clone()));
+        self.parsed(key, problems, |text| {
+            let found = words.iter().find(|(name, _)| *name == text);
+            found
+                .map(|(_, value)| *value)
+                .ok_or_else(|| format!("expected {}", keys::one_of(&names)))
+        })
     }
 
     /// Takes a string and parses it; `parse` says what is wrong and what would be right.
@@ -204,6 +266,7 @@ impl<'t> Section<'t> {
 
     /// Takes a list of strings.
     pub fn strings(&mut self, key: &'static str, problems: &mut Diagnostics) -> Option<At<Vec<At<String>>>> {
+        self.describe(key, Kind::Texts);
         let found = self.value(key)?;
         let Some(array) = found.value.as_array() else {
             return self.wrong_type(key, &found, "a list of strings", problems);
@@ -233,6 +296,7 @@ impl<'t> Section<'t> {
 
     /// Takes a sub-table.
     pub fn section(&mut self, key: &'static str, problems: &mut Diagnostics) -> Option<Section<'t>> {
+        self.describe(key, Kind::Table);
         let found = self.value(key)?;
         match found.value.as_table() {
             Some(table) => Some(Section {
@@ -240,6 +304,7 @@ impl<'t> Section<'t> {
                 span: found.span,
                 path: self.full(key),
                 known: BTreeMap::new(),
+                keys: self.keys,
             }),
             None => self.wrong_type(key, &found, "a table", problems),
         }
@@ -247,6 +312,7 @@ impl<'t> Section<'t> {
 
     /// Takes a list of tables.
     pub fn sections(&mut self, key: &'static str, problems: &mut Diagnostics) -> Option<Vec<Section<'t>>> {
+        self.describe(key, Kind::Tables);
         let items = self.items(key, "a list of tables", problems)?;
         Some(sections(items.value, problems))
     }
@@ -261,6 +327,7 @@ impl<'t> Section<'t> {
             path: format!("{}[{index}]", self.full(key)),
             value: item.get_ref(),
             span: item.span(),
+            keys: self.keys,
         });
         Some(At {
             value: items.collect(),
@@ -270,6 +337,7 @@ impl<'t> Section<'t> {
 
     /// Takes a table whose keys are names given by the user, such as `[sources.NAME]`: each name with its table.
     pub fn named(&mut self, key: &'static str, problems: &mut Diagnostics) -> Vec<(At<String>, Section<'t>)> {
+        self.describe(key, Kind::Named);
         let mut out = Vec::new();
         for (name, item) in self.entries(key, "a table of tables", problems) {
             match item.section() {
@@ -307,6 +375,7 @@ impl<'t> Section<'t> {
                     path: format!("{}.{}", self.full(key), name.get_ref()),
                     value: value.get_ref(),
                     span: value.span(),
+                    keys: self.keys,
                 };
                 let name = At {
                     value: name.get_ref().to_string(),
@@ -398,6 +467,7 @@ pub struct Item<'t> {
     pub value: &'t DeValue<'t>,
     /// Where it stands.
     pub span: Range<usize>,
+    keys: Option<&'t Keys>,
 }
 
 impl<'t> Item<'t> {
@@ -408,6 +478,7 @@ impl<'t> Item<'t> {
             span: self.span.clone(),
             path: self.path.clone(),
             known: BTreeMap::new(),
+            keys: self.keys,
         })
     }
 }

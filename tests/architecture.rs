@@ -51,7 +51,7 @@ const ROOMS: [(&str, &[&str]); 12] = [
 ];
 
 /// Files that decide and do nothing: no runtime, no dice, no clock, no file, no socket.
-const PURE: [&str; 32] = [
+const PURE: [&str; 34] = [
     "verify.rs",
     "verify/",
     "key.rs",
@@ -82,6 +82,8 @@ const PURE: [&str; 32] = [
     "routes/shadow.rs",
     "routes/table.rs",
     "config/file.rs",
+    "config/reference.rs",
+    "config/reference/",
     "config/build.rs",
     "diagnostic.rs",
 ];

@@ -25,7 +25,7 @@ use crate::diagnostic::Diagnostics;
 use crate::forward::settings::{Late, SignaturePolicy};
 use crate::key::{IdMissing, Part};
 use crate::net::connections::Protocol;
-use crate::reader::{At, Document, Rate, Section};
+use crate::reader::{At, Document, Kind, Rate, Section};
 use crate::secret::Secret;
 use crate::time::Timestamp;
 use crate::verify::Tolerance;
@@ -377,7 +377,7 @@ impl Store {
                 Sqlite { path }
             }),
             postgres: maybe(&mut section, "postgres", problems, |mut postgres, problems| {
-                require(&postgres, "url", "{ env = \"DATABASE_URL\" }", problems);
+                require(&mut postgres, "url", "{ env = \"DATABASE_URL\" }", problems);
                 let url = text_or_secret(&mut postgres, "url", problems);
                 postgres.finish(problems);
                 Postgres { url }
@@ -402,15 +402,15 @@ impl Dedupe {
 
 impl Redis {
     fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
-        require(&section, "url", "{ env = \"REDIS_URL\" }", problems);
+        require(&mut section, "url", "{ env = \"REDIS_URL\" }", problems);
         let redis = Self {
             url: text_or_secret(&mut section, "url", problems),
             namespace: section.string("namespace", problems),
-            on_down: section.parsed("on_down", problems, |text| match text {
-                "store" => Ok(OnDown::Store),
-                "refuse" => Ok(OnDown::Refuse),
-                _ => Err("expected \"store\" or \"refuse\"".to_owned()),
-            }),
+            on_down: section.choice(
+                "on_down",
+                &[("store", OnDown::Store), ("refuse", OnDown::Refuse)],
+                problems,
+            ),
             timeout: section.duration("timeout", problems),
             admit_timeout: section.duration("admit_timeout", problems),
         };
@@ -421,14 +421,14 @@ impl Redis {
 
 impl Upstream {
     fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
-        require(&section, "url", "\"http://127.0.0.1:3000\"", problems);
+        require(&mut section, "url", "\"http://127.0.0.1:3000\"", problems);
         let upstream = Self {
             url: section.string("url", problems),
-            protocol: section.parsed("protocol", problems, |text| match text {
-                "http/1.1" => Ok(Protocol::Http1),
-                "h2c" => Ok(Protocol::H2c),
-                _ => Err("expected \"http/1.1\" or \"h2c\"".to_owned()),
-            }),
+            protocol: section.choice(
+                "protocol",
+                &[("http/1.1", Protocol::Http1), ("h2c", Protocol::H2c)],
+                problems,
+            ),
             concurrency: section.integer("concurrency", 1..=10_000, problems),
             rate: section.rate("rate", problems),
             burst: section.integer("burst", 1..=1_000_000, problems),
@@ -459,9 +459,9 @@ impl Retry {
 
 impl Source {
     fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
-        require(&section, "path", "\"/webhooks/stripe\"", problems);
-        require(&section, "provider", "\"stripe\"", problems);
-        require(&section, "upstreams", "[\"app\"]", problems);
+        require(&mut section, "path", "\"/webhooks/stripe\"", problems);
+        require(&mut section, "provider", "\"stripe\"", problems);
+        require(&mut section, "upstreams", "[\"app\"]", problems);
         let source = Self {
             path: section.string("path", problems),
             provider: section.string("provider", problems),
@@ -469,16 +469,12 @@ impl Source {
             upstreams: section.strings("upstreams", problems),
             tolerance: tolerance(&mut section, problems),
             dedupe: dedupe_rule(&mut section, problems),
-            id_missing: section.parsed("id_missing", problems, |text| match text {
-                "digest" => Ok(IdMissing::Digest),
-                "reject" => Ok(IdMissing::Reject),
-                _ => Err("expected \"digest\" or \"reject\"".to_owned()),
-            }),
-            hold_same_content: section.parsed("same_content", problems, |text| match text {
-                "hold" => Ok(true),
-                "off" => Ok(false),
-                _ => Err("expected \"hold\" or \"off\"".to_owned()),
-            }),
+            id_missing: section.choice(
+                "id_missing",
+                &[("digest", IdMissing::Digest), ("reject", IdMissing::Reject)],
+                problems,
+            ),
+            hold_same_content: section.choice("same_content", &[("hold", true), ("off", false)], problems),
             methods: methods(&mut section, &DELIVERING, problems),
             max_body: section.size("max_body", problems),
             allow: networks(&mut section, "allow", problems),
@@ -489,24 +485,22 @@ impl Source {
             public_url: section.string("public_url", problems),
             accept_unsigned: section.boolean("accept_unsigned", problems),
             params: params(&mut section, problems),
-            reply: section.parsed("reply", problems, |text| match text {
-                "upstream" => Ok(Reply::Upstream),
-                _ => Err("expected \"upstream\"; without the key a source acknowledges by itself".to_owned()),
-            }),
-            late: section.parsed("late", problems, |text| match text {
-                "dead" => Ok(Late::Dead),
-                "queue" => Ok(Late::Queue),
-                _ => Err("expected \"dead\" or \"queue\"".to_owned()),
-            }),
-            replicas: section.parsed("replicas", problems, |text| match text {
-                "sticky" => Ok(Replicas::Sticky),
-                _ => Err("expected \"sticky\"".to_owned()),
-            }),
+            reply: reply(&mut section, problems),
+            late: section.choice("late", &[("dead", Late::Dead), ("queue", Late::Queue)], problems),
+            replicas: section.choice("replicas", &[("sticky", Replicas::Sticky)], problems),
         };
         section.not_in_this_version(&["learn"]);
         section.finish(problems);
         source
     }
+}
+
+fn reply(section: &mut Section<'_>, problems: &mut Diagnostics) -> Option<At<Reply>> {
+    section.describe("reply", Kind::Choice(vec!["upstream"]));
+    section.parsed("reply", problems, |text| match text {
+        "upstream" => Ok(Reply::Upstream),
+        _ => Err("expected \"upstream\"; without the key a source acknowledges by itself".to_owned()),
+    })
 }
 
 /// nginx and others drop such headers without a word, and the sender then looks unsigned.
@@ -529,8 +523,8 @@ fn is_token(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
 }
 
-fn require(section: &Section<'_>, key: &str, example: &str, problems: &mut Diagnostics) {
-    if !section.has(key) {
+fn require(section: &mut Section<'_>, key: &'static str, example: &str, problems: &mut Diagnostics) {
+    if !section.has_required(key) {
         problems.error(
             section.span(),
             format!("`{}` has no `{key}`", section.path()),
@@ -559,8 +553,8 @@ fn maybe<'t, T>(
     problems: &mut Diagnostics,
     read: impl FnOnce(Section<'t>, &mut Diagnostics) -> T,
 ) -> Option<At<T>> {
-    let span = section.key_span(key)?;
     let inner = section.section(key, problems)?;
+    let span = section.key_span(key)?;
     Some(At {
         value: read(inner, problems),
         span,

@@ -353,6 +353,7 @@ fn the_example_files_load() {
         .with_variable("ACME_WEBHOOK_SECRET", SECRET)
         .with_variable("TWILIO_AUTH_TOKEN", SECRET)
         .with_variable("GITHUB_WEBHOOK_SECRET", SECRET)
+        .with_variable("SLACK_SIGNING_SECRET", SECRET)
         .with_variable(
             "DATABASE_URL",
             "postgres://hooks:hunter2@db.internal/hooks?sslmode=verify-full",
@@ -360,30 +361,20 @@ fn the_example_files_load() {
         .with_variable("REDIS_URL", "rediss://default:hunter2@redis.internal:6380/0")
         .with_file("/run/secrets/stripe_connect", SECRET)
         .with_file("/run/secrets/github", SECRET);
-    let examples = [
-        ("hooksluice.toml", include_str!("../../config/hooksluice.toml")),
-        (
-            "stripe-quickstart.toml",
-            include_str!("../../config/stripe-quickstart.toml"),
-        ),
-        (
-            "several-sources.toml",
-            include_str!("../../config/several-sources.toml"),
-        ),
-        (
-            "replicas-shared.toml",
-            include_str!("../../config/replicas-shared.toml"),
-        ),
-        (
-            "replicas-embedded.toml",
-            include_str!("../../config/replicas-embedded.toml"),
-        ),
-    ];
-    for (name, text) in examples {
-        let (config, report) = load_text(name, text, &environment);
-        assert_eq!(report.render(false), "");
-        assert!(config.is_some());
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
+    let mut loaded = 0;
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        let name = path.display().to_string();
+        let (config, report) = load_text(&name, &std::fs::read_to_string(&path).unwrap(), &environment);
+        assert_eq!(report.render(false), "", "{name}");
+        assert!(config.is_some(), "{name}");
+        loaded += 1;
     }
+    assert!(loaded >= 9, "{loaded}");
 }
 
 /// An annotated key that does not exist, or whose default is another, would teach a wrong thing.

@@ -126,6 +126,9 @@ pub struct Record {
     pub(super) notes: Vec<String>,
     pub(super) source: Option<String>,
     pub(super) confidence: Confidence,
+    pub(super) secret_title: Option<String>,
+    pub(super) secret_env: Option<String>,
+    pub(super) dashboard: Option<String>,
     pub(super) kind: Kind,
     pub(super) secret_encoding: SecretEncoding,
     pub(super) secret_strip_prefix: String,
@@ -245,6 +248,22 @@ impl Record {
     /// How sure the record is of its scheme.
     pub fn confidence(&self) -> Confidence {
         self.confidence
+    }
+
+    /// What the provider calls the secret.
+    pub fn secret_title(&self) -> Option<&str> {
+        self.secret_title.as_deref()
+    }
+
+    /// The usual name of an environment variable that holds the secret.
+    pub fn secret_env(&self) -> String {
+        let usual = || format!("{}_WEBHOOK_SECRET", self.name.to_uppercase().replace(['-', '.'], "_"));
+        self.secret_env.clone().unwrap_or_else(usual)
+    }
+
+    /// Where the provider is given the URL.
+    pub fn dashboard(&self) -> Option<&str> {
+        self.dashboard.as_deref()
     }
 
     /// How a request proves where it comes from.

@@ -6,7 +6,7 @@ use http::{HeaderName, Method};
 
 use super::values::{Methods, methods};
 use crate::diagnostic::Diagnostics;
-use crate::reader::{At, Section};
+use crate::reader::{At, Kind, Section};
 use crate::routes::idempotency::OnAmbiguous;
 use crate::routes::idempotency::fingerprint::BodyAs;
 use crate::routes::idempotency::scope::Scope;
@@ -40,7 +40,8 @@ pub(in crate::config) struct Idempotency {
 
 impl Idempotency {
     pub(in crate::config) fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
-        if !section.has("scope") {
+        section.describe("scope", Kind::Form("\"header:NAME\", \"cookie:NAME\" or \"public\""));
+        if !section.has_required("scope") {
             problems.error(
                 section.span(),
                 format!("`{}` has no `scope`", section.path()),
@@ -58,23 +59,20 @@ impl Idempotency {
             scope: section.parsed("scope", problems, scope),
             ttl: section.duration("ttl", problems),
             wait: section.duration("wait", problems),
-            fingerprint: section.parsed("fingerprint", problems, |text| match text {
-                "bytes" => Ok(BodyAs::Bytes),
-                "canonical-json" => Ok(BodyAs::CanonicalJson),
-                _ => Err("expected \"bytes\" or \"canonical-json\"".to_owned()),
-            }),
+            fingerprint: section.choice(
+                "fingerprint",
+                &[("bytes", BodyAs::Bytes), ("canonical-json", BodyAs::CanonicalJson)],
+                problems,
+            ),
             max_body: section.size("max_body", problems),
             max_stored: section.size("max_stored", problems),
             replay_headers: section.strings("replay_headers", problems),
-            on_ambiguous: section.parsed("on_ambiguous", problems, |text| match text {
-                "hold" => Ok(OnAmbiguous::Hold),
-                "retry" => Ok(OnAmbiguous::Retry),
-                _ => Err("expected \"hold\" or \"retry\"".to_owned()),
-            }),
-            sticky: section.parsed("replicas", problems, |text| match text {
-                "sticky" => Ok(true),
-                _ => Err("expected \"sticky\"".to_owned()),
-            }),
+            on_ambiguous: section.choice(
+                "on_ambiguous",
+                &[("hold", OnAmbiguous::Hold), ("retry", OnAmbiguous::Retry)],
+                problems,
+            ),
+            sticky: section.choice("replicas", &[("sticky", true)], problems),
         };
         section.finish(problems);
         idempotency

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Idempotency, maybe, require};
 use crate::diagnostic::Diagnostics;
-use crate::reader::{At, Section, parse_size};
+use crate::reader::{At, Kind, Section, parse_size};
 
 /// `[routes.NAME]`.
 #[derive(Debug, Default)]
@@ -25,8 +25,9 @@ pub(in crate::config) struct Route {
 
 impl Route {
     pub(super) fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
-        require(&section, "path", "\"/{*rest}\"", problems);
-        require(&section, "upstream", "\"app\"", problems);
+        require(&mut section, "path", "\"/{*rest}\"", problems);
+        require(&mut section, "upstream", "\"app\"", problems);
+        section.describe("max_body", Kind::Form("size, or \"off\""));
         let route = Self {
             path: section.string("path", problems),
             upstream: section.string("upstream", problems),

@@ -14,7 +14,7 @@ use super::{SecretEntry, SecretFrom};
 use crate::diagnostic::Diagnostics;
 use crate::forward::settings::SignaturePolicy;
 use crate::key::Part;
-use crate::reader::{At, Section, article, parse_duration};
+use crate::reader::{At, Kind, Section, article, parse_duration};
 use crate::secret::Secret;
 use crate::time::Timestamp;
 use crate::verify::Tolerance;
@@ -38,6 +38,8 @@ const SECRET_HELP: &str =
     "refer to it: { env = \"NAME\" }, { file = \"/run/secrets/NAME\" } or { credential = \"NAME\" }";
 
 pub(super) fn secrets(section: &mut Section<'_>, problems: &mut Diagnostics) -> Option<At<Vec<SecretEntry>>> {
+    section.describe("secret", Kind::Secret);
+    section.describe("secrets", Kind::Form("list of secret references"));
     let (single, list) = (section.value("secret"), section.value("secrets"));
     if single.is_some() && list.is_some() {
         problems.error(
@@ -77,6 +79,7 @@ pub(super) fn secret(
     keys: &[&'static str],
     problems: &mut Diagnostics,
 ) -> Option<SecretEntry> {
+    section.describe(key, Kind::Secret);
     let found = section.value(key)?;
     if found.value.as_table().is_none() {
         not_a_reference(&section.full(key), found.span, problems);
@@ -92,6 +95,7 @@ pub(super) fn text_or_secret(
     key: &'static str,
     problems: &mut Diagnostics,
 ) -> Option<SecretEntry> {
+    section.describe(key, Kind::Form("URL, or secret reference"));
     let found = section.value(key)?;
     match found.value.as_str() {
         Some(text) => Some(plain(text, found.span)),
@@ -213,6 +217,7 @@ fn places(keys: &[&str]) -> String {
 
 /// An RFC 3339 time, as a string or as TOML's own date-time.
 fn instant(section: &mut Section<'_>, key: &'static str, problems: &mut Diagnostics) -> Option<At<Timestamp>> {
+    section.describe(key, Kind::Form("time (RFC 3339)"));
     let found = section.value(key)?;
     let text = match found.value {
         DeValue::String(text) => text.to_string(),
@@ -238,6 +243,7 @@ fn instant(section: &mut Section<'_>, key: &'static str, problems: &mut Diagnost
 
 pub(super) fn params(section: &mut Section<'_>, problems: &mut Diagnostics) -> BTreeMap<String, At<SecretEntry>> {
     let mut params = BTreeMap::new();
+    section.describe("params", Kind::Form("table of strings or secret references"));
     for (name, item) in section.entries("params", "a table of names and values", problems) {
         let entry = match (item.value.as_str(), item.section()) {
             (Some(text), _) => plain(text, item.span),
@@ -265,6 +271,7 @@ pub(super) fn params(section: &mut Section<'_>, problems: &mut Diagnostics) -> B
 
 pub(super) fn tolerance(section: &mut Section<'_>, problems: &mut Diagnostics) -> Option<At<Tolerance>> {
     const HELP: &str = "write a time such as \"300s\", or \"off\" to accept any age";
+    section.describe("tolerance", Kind::Form("duration from 1s, or \"off\""));
     let found = section.value("tolerance")?;
     let label = match found.value.as_str() {
         Some("off") => {
@@ -298,6 +305,7 @@ pub(super) fn tolerance(section: &mut Section<'_>, problems: &mut Diagnostics) -
 }
 
 pub(super) fn dedupe_rule(section: &mut Section<'_>, problems: &mut Diagnostics) -> Option<At<Vec<Part>>> {
+    section.describe("dedupe", Kind::Form("list of \"id\", \"type\", \"body\""));
     let found = section.strings("dedupe", problems)?;
     let mut parts = Vec::new();
     for part in &found.value {
@@ -337,6 +345,7 @@ pub(super) fn dedupe_rule(section: &mut Section<'_>, problems: &mut Diagnostics)
 }
 
 pub(super) fn signature_policy(section: &mut Section<'_>, problems: &mut Diagnostics) -> Option<At<SignaturePolicy>> {
+    section.describe("signature", Kind::Choice(vec!["auto", "original", "fresh"]));
     let found = section.string("signature", problems)?;
     let value = match found.value.as_str() {
         "auto" => SignaturePolicy::Auto,
@@ -398,6 +407,7 @@ pub(super) fn methods(
     allowed: &Methods,
     problems: &mut Diagnostics,
 ) -> Option<At<Vec<At<Method>>>> {
+    section.describe("methods", Kind::Form("list of methods"));
     let found = section.strings("methods", problems)?;
     let name = section.full("methods");
     if found.value.is_empty() {
@@ -446,6 +456,7 @@ pub(super) fn networks(
     key: &'static str,
     problems: &mut Diagnostics,
 ) -> Option<At<Vec<At<IpNet>>>> {
+    section.describe(key, Kind::Form("list of addresses and networks"));
     let found = section.strings(key, problems)?;
     let mut networks: Vec<At<IpNet>> = Vec::new();
     for text in found.value {
@@ -491,6 +502,7 @@ pub(super) fn address(
     key: &'static str,
     problems: &mut Diagnostics,
 ) -> Option<At<SocketAddr>> {
+    section.describe(key, Kind::Form("address and port"));
     section.parsed(key, problems, |text| {
         text.parse().map_err(|_not_an_address| {
             "expected an address and a port, such as \"0.0.0.0:8080\" or \"[::1]:8080\"".to_owned()

@@ -19,6 +19,7 @@ impl Record {
         add("docs", self.docs.clone());
         add("read in", self.source.clone());
         add("also called", Some(self.aliases.join(", ")));
+        add("given at", self.dashboard.clone());
         add("secret", self.explain_secret());
         for scheme in &self.schemes {
             let when: Vec<String> = scheme.when.iter().map(ToString::to_string).collect();
@@ -62,9 +63,13 @@ impl Record {
             (_, SecretEncoding::Base64) => "base64".to_owned(),
             (_, SecretEncoding::Hex) => "hexadecimal".to_owned(),
         };
-        Some(match self.secret_strip_prefix.as_str() {
+        let text = match self.secret_strip_prefix.as_str() {
             "" => text,
             prefix => format!("{text} behind `{prefix}`"),
+        };
+        Some(match &self.secret_title {
+            Some(title) => format!("{title}; {text}"),
+            None => text,
         })
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 
 use crate::diagnostic::Diagnostics;
-use crate::reader::{At, Document, Section};
+use crate::reader::{self, At, Document, Section};
 use crate::verify::challenge::{Challenge, Condition};
 use crate::verify::mac::Hash;
 use crate::verify::place::Place;
@@ -85,6 +85,9 @@ draft! {
         notes: Vec<String>,
         source: String,
         confidence: Confidence,
+        secret_title: String,
+        secret_env: String,
+        dashboard: String,
         kind: Kind,
         secret_encoding: SecretEncoding,
         secret_strip_prefix: String,
@@ -209,6 +212,9 @@ fn base(extends: &At<String>, problems: &mut Diagnostics) -> Option<Draft> {
             notes: None,
             source: None,
             confidence: None,
+            secret_title: None,
+            secret_env: None,
+            dashboard: None,
             ..draft.habits.at(span)
         },
         variants: draft.variants.into_iter().map(|variant| variant.at(span)).collect(),
@@ -224,9 +230,10 @@ fn base(extends: &At<String>, problems: &mut Diagnostics) -> Option<Draft> {
 }
 
 fn read_scheme(s: &mut Section<'_>, problems: &mut Diagnostics) -> SchemeDraft {
+    s.describe("parse", reader::Kind::Choice(PARSES.to_vec()));
     SchemeDraft {
         when: s.parsed("when", problems, Condition::parse_all),
-        hash: s.parsed("hash", problems, |text| named(text, &Hash::NAMED)),
+        hash: s.choice("hash", &Hash::NAMED, problems),
         signature: places(s, "signature", problems),
         parse: s.string("parse", problems),
         separator: s.string("separator", problems),
@@ -239,11 +246,11 @@ fn read_scheme(s: &mut Section<'_>, problems: &mut Diagnostics) -> SchemeDraft {
         prefix: s.string("prefix", problems),
         prefix_optional: s.boolean("prefix_optional", problems),
         max_n: s.integer("max_n", 1..=MAX_NUMBERED, problems),
-        encoding: s.parsed("encoding", problems, |text| named(text, &Encoding::NAMED)),
+        encoding: s.choice("encoding", &Encoding::NAMED, problems),
         payload: s.string("payload", problems),
         url_variants: each(s, "url_variants", problems, |text| named(text, &UrlVariant::NAMED)),
         timestamp: s.parsed("timestamp", problems, Place::parse),
-        timestamp_unit: s.parsed("timestamp_unit", problems, |text| named(text, &TimeUnit::NAMED)),
+        timestamp_unit: s.choice("timestamp_unit", &TimeUnit::NAMED, problems),
         tolerance_seconds: s.integer("tolerance_seconds", 1..=MAX_TOLERANCE_SECONDS, problems),
         tolerance_future_seconds: s.integer("tolerance_future_seconds", 0..=MAX_TOLERANCE_SECONDS, problems),
         also_require: s.strings("also_require", problems),
@@ -254,22 +261,27 @@ fn read_scheme(s: &mut Section<'_>, problems: &mut Diagnostics) -> SchemeDraft {
 }
 
 fn read_habits(s: &mut Section<'_>, problems: &mut Diagnostics) -> HabitsDraft {
+    let kinds = KINDS.iter().map(|(name, _)| *name);
+    s.describe("kind", reader::Kind::Choice(kinds.collect()));
     HabitsDraft {
         title: s.string("title", problems),
         docs: s.string("docs", problems),
         aliases: texts(s, "aliases", problems),
         notes: texts(s, "notes", problems),
         source: s.string("source", problems),
-        confidence: s.parsed("confidence", problems, |text| named(text, &CONFIDENCES)),
+        confidence: s.choice("confidence", &CONFIDENCES, problems),
+        secret_title: s.string("secret_title", problems),
+        secret_env: s.string("secret_env", problems),
+        dashboard: s.string("dashboard", problems),
         kind: s.parsed("kind", problems, parse_kind),
-        secret_encoding: s.parsed("secret_encoding", problems, |text| named(text, &SecretEncoding::NAMED)),
+        secret_encoding: s.choice("secret_encoding", &SecretEncoding::NAMED, problems),
         secret_strip_prefix: s.string("secret_strip_prefix", problems),
         secret_suffix: s.string("secret_suffix", problems),
         params: texts(s, "params", problems),
         scope: s.parsed("scope", problems, Place::parse),
         dedupe: each(s, "dedupe", problems, |text| named(text, &PARTS)),
         dedupe_source: s.string("dedupe_source", problems),
-        id_missing: s.parsed("id_missing", problems, |text| named(text, &ID_MISSING)),
+        id_missing: s.choice("id_missing", &ID_MISSING, problems),
         body_varies: s.boolean("body_varies", problems),
         ping: s.boolean("ping", problems),
         body_authenticated: s.boolean("body_authenticated", problems),
@@ -368,6 +380,9 @@ fn compile(name: &str, draft: Draft, span: &Range<usize>, problems: &mut Diagnos
         notes: value(habits.notes).unwrap_or_default(),
         source: value(habits.source),
         confidence: value(habits.confidence).unwrap_or(Confidence::Unverified),
+        secret_title: value(habits.secret_title),
+        secret_env: value(habits.secret_env),
+        dashboard: value(habits.dashboard),
         kind,
         secret_encoding: value(habits.secret_encoding).unwrap_or(SecretEncoding::Utf8),
         secret_strip_prefix: value(habits.secret_strip_prefix).unwrap_or_default(),
@@ -519,7 +534,7 @@ fn compile_parse(draft: &SchemeDraft, span: &Range<usize>, problems: &mut Diagno
             separator: separator(","),
         }),
         _ => {
-            let label = "expected one of plain, kv, list, tagged, positional, pairs";
+            let label = format!("expected one of {}", PARSES.join(", "));
             problems.error(at, "bad value for `parse`", label, None);
             None
         }
@@ -618,6 +633,8 @@ fn equality(line: &At<String>, params: &[String], problems: &mut Diagnostics) ->
     Some((sides.0?, sides.1?))
 }
 
+const PARSES: [&str; 6] = ["plain", "kv", "list", "tagged", "positional", "pairs"];
+
 const CONFIDENCES: [(&str, Confidence); 3] = [
     ("proven", Confidence::Proven),
     ("documented", Confidence::Documented),
@@ -679,6 +696,7 @@ fn texts(s: &mut Section<'_>, key: &'static str, problems: &mut Diagnostics) -> 
 
 /// One place, or a list of places.
 fn places(s: &mut Section<'_>, key: &'static str, problems: &mut Diagnostics) -> Option<At<Vec<Place>>> {
+    s.describe(key, reader::Kind::Form("place, or list of places"));
     let is_list = s.value(key)?.value.as_array().is_some();
     if is_list {
         return each(s, key, problems, Place::parse);

@@ -1,0 +1,175 @@
+//! `[providers.NAME]`: a signing scheme as data, in the language of the presets.
+
+use super::Usual::{Is, Number, Text, Unset, Words};
+use super::{Table, row};
+
+pub(super) const TABLES: &[Table] = &[
+    Table {
+        name: "providers.NAME",
+        about: "A signing scheme of your own, in the language of the presets (`hooksluice providers NAME --toml` prints one). A \
+                place is `header:NAME`, `query:NAME`, `form:NAME` or `json:/pointer`; `sig:KEY` is an entry of the signature \
+                header itself.",
+        rows: &[
+            row(
+                "extends",
+                Unset,
+                "a preset from which everything is taken that is not written here",
+            ),
+            row(
+                "kind",
+                Words("that of `extends`"),
+                "how a request proves where it comes from; required without `extends`",
+            ),
+            row("title", Words("its name"), "its name for people"),
+            row("docs", Unset, "the provider's page about it"),
+            row("aliases", Is("[]"), "other names; for presets"),
+            row("notes", Is("[]"), "what surprises people"),
+            row("source", Unset, "where the scheme was read"),
+            row("confidence", Text("unverified"), "how sure the record is of its scheme"),
+            row("secret_title", Unset, "what the provider calls the secret, for people"),
+            row(
+                "secret_env",
+                Words("NAME_WEBHOOK_SECRET"),
+                "the variable that `hooksluice init` proposes for the secret",
+            ),
+            row("dashboard", Unset, "where the provider is given the URL, for people"),
+            row("secret_encoding", Text("utf8"), "how the secret's text becomes the key"),
+            row(
+                "secret_strip_prefix",
+                Text(""),
+                "what stands before the secret and is no part of it",
+            ),
+            row("secret_suffix", Text(""), "what is added to the secret to make the key"),
+            row(
+                "params",
+                Is("[]"),
+                "names of second inputs, which a source gives in its `params`",
+            ),
+            row(
+                "scope",
+                Unset,
+                "a place whose value tells endpoints apart; part of the dedupe key",
+            ),
+            row(
+                "dedupe",
+                Is("[\"id\", \"type\", \"body\"]"),
+                "what makes two deliveries the same; `[\"id\"]` needs `dedupe_source`",
+            ),
+            row(
+                "dedupe_source",
+                Unset,
+                "where the provider says that its id is one per delivery",
+            ),
+            row(
+                "id_missing",
+                Text("digest"),
+                "without an id: known by its content, or refused with 400",
+            ),
+            row(
+                "body_varies",
+                Is("false"),
+                "retries of one delivery may differ in their bytes",
+            ),
+            row(
+                "ping",
+                Is("false"),
+                "notifications without content of their own, so that equal ones are not the same again",
+            ),
+            row(
+                "body_authenticated",
+                Words("whether `payload` holds the body"),
+                "whether the signature covers the whole body",
+            ),
+            row(
+                "sync_only",
+                Is("false"),
+                "the answer carries meaning: sources need `reply = \"upstream\"`",
+            ),
+            row("methods", Is("[\"POST\"]"), "that it delivers with"),
+            row("get_probe", Is("false"), "an unsigned `GET` is answered 200"),
+            row("max_body", Unset, "largest body that it sends, above `limits.body`"),
+            row("ack_status", Number(200), "status of the acknowledgement"),
+            row("ack_body", Text(""), "body of the acknowledgement"),
+            row("sender_deadline", Unset, "how long it waits for an answer"),
+            row("retry_horizon", Unset, "how long it repeats a delivery that failed"),
+            row("when", Unset, "conditions under which this header family is used"),
+            row("hash", Text("sha256"), "of the HMAC"),
+            row(
+                "signature",
+                Unset,
+                "where the signature stands; required for `hmac` and `token`",
+            ),
+            row("parse", Text("plain"), "how the signature's text is taken apart"),
+            row("separator", Words("that of `parse`"), "between entries"),
+            row("group_separator", Unset, "between groups of entries (`kv`)"),
+            row(
+                "signature_key",
+                Unset,
+                "which entries are signatures (`kv`); several divided by a bar",
+            ),
+            row("tag", Unset, "what stands before a signature (`tagged`, `pairs`)"),
+            row("tag_separator", Words("that of `parse`"), "between tag and signature"),
+            row("prefix", Text(""), "before the signature, such as `sha256=`"),
+            row("prefix_optional", Is("false"), "the prefix may be missing"),
+            row("max_n", Unset, "signature headers numbered up to this"),
+            row("encoding", Text("hex"), "of the signature"),
+            row(
+                "payload",
+                Text("{body}"),
+                "the signed text: `{body}`, `{timestamp}`, `{url}`, `{form_sorted}`, `{body_sha256_hex}` and places in braces",
+            ),
+            row(
+                "url_variants",
+                Is("[\"as configured\"]"),
+                "spellings of the public URL that are tried",
+            ),
+            row("timestamp", Unset, "the place of the signed time"),
+            row("timestamp_unit", Text("s"), "how it is written"),
+            row("tolerance_seconds", Unset, "how old it may be; not judged unless set"),
+            row(
+                "tolerance_future_seconds",
+                Words("`tolerance_seconds`"),
+                "how far ahead it may be",
+            ),
+            row(
+                "also_require",
+                Is("[]"),
+                "`A == B`, each a place or a template: what must be equal besides",
+            ),
+            row(
+                "delivery_id",
+                Unset,
+                "the provider's own id, the first place that has one",
+            ),
+            row(
+                "dedupe_id",
+                Words("`delivery_id`"),
+                "the id that decides, where it is another",
+            ),
+            row("event_type", Unset, "the type of the event"),
+        ],
+    },
+    Table {
+        name: "providers.NAME.variant",
+        about: "A header family of a provider that has several; the first whose `when` holds is used. It may have these keys of \
+                `[providers.NAME]`, and takes from there what it does not have:",
+        rows: &[],
+    },
+    Table {
+        name: "providers.NAME.challenge",
+        about: "A hand-shake that is answered here, not by the app.",
+        rows: &[
+            row("name", Text("challenge"), "for people"),
+            row(
+                "when",
+                Unset,
+                "conditions on the request, all of which must hold; required",
+            ),
+            row("verify_first", Is("true"), "answered only when the signature holds"),
+            row("status", Number(200), "of the answer"),
+            row("content_type", Text("text/plain"), "of the answer"),
+            row("headers", Is("[]"), "more headers of the answer, each `Name: value`"),
+            row("body", Unset, "of the answer, with places in braces; required"),
+        ],
+    },
+];
