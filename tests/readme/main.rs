@@ -23,11 +23,13 @@ mod init;
 mod machine;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::LazyLock;
 
 use blocks::{Block, Scene};
 use machine::Machine;
+use tempfile::TempDir;
 
 /// Read when the test runs, so that a change of the text needs no build.
 static README: LazyLock<String> =
@@ -155,16 +157,42 @@ fn commands_that_are_not_played_exist() {
 /// A part of a file gets what it leaves out; the rest is judged as it stands.
 #[test]
 fn every_configuration_of_the_readme_passes_its_check() {
+    let certificates = Certificates::make();
     let mut judged = 0;
     for block in blocks::scenes(&README).iter().flat_map(|scene| &scene.blocks) {
         if !block.is("toml") || reason(block).is_some() {
             continue;
         }
         judged += 1;
-        let said = check(&whole(&block.text));
+        let said = check(&certificates, &whole(&block.text));
         assert!(said.is_ok(), "README.md:{}:\n{}", block.line, said.unwrap_err());
     }
     assert!(judged > 3, "{judged}");
+}
+
+/// The files that configurations name below this directory.
+const CERTIFICATES: &str = "/etc/hooksluice/";
+
+struct Certificates {
+    directory: TempDir,
+}
+
+impl Certificates {
+    /// One certificate stands for all, and its key.
+    fn make() -> Self {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let names = ["hooks.example.com", "app.internal", "billing.internal"].map(str::to_owned);
+        let made = rcgen::generate_simple_self_signed(names).unwrap();
+        for name in ["fullchain.pem", "clients.pem", "client.pem", "ca.pem", "tls.crt"] {
+            fs::write(directory.path().join(name), made.cert.pem()).unwrap();
+        }
+        for name in ["privkey.pem", "client.key", "tls.key"] {
+            let path = directory.path().join(name);
+            fs::write(&path, made.signing_key.serialize_pem()).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        Self { directory }
+    }
 }
 
 fn whole(text: &str) -> String {
@@ -181,7 +209,9 @@ fn whole(text: &str) -> String {
 }
 
 /// `check --without-secrets`, without a warning either.
-fn check(text: &str) -> Result<(), String> {
+fn check(certificates: &Certificates, text: &str) -> Result<(), String> {
+    let own = format!("{}/", certificates.directory.path().display());
+    let text = &text.replace(CERTIFICATES, &own);
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join("hooksluice.toml");
     fs::write(&path, text).unwrap();
