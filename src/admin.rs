@@ -35,7 +35,6 @@ use tokio_util::sync::CancellationToken;
 use self::auth::LocalAddress;
 use self::error::ApiError;
 use crate::forward::Forwarder;
-use crate::id::UpstreamName;
 use crate::secret::Secret;
 use crate::store::Store;
 use crate::telemetry::exposition;
@@ -63,7 +62,6 @@ pub struct AdminSettings {
 #[derive(Debug)]
 pub struct Admin {
     settings: AdminSettings,
-    upstreams: Vec<UpstreamName>,
     forwarder: Forwarder,
     store: Store,
     metrics: Metrics,
@@ -74,19 +72,11 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// An admin listener over these parts; `upstreams` are those of the configuration.
-    pub fn new(
-        settings: AdminSettings,
-        upstreams: Vec<UpstreamName>,
-        forwarder: Forwarder,
-        store: Store,
-        metrics: Metrics,
-        clock: Clock,
-    ) -> Self {
+    /// An admin listener over these parts.
+    pub fn new(settings: AdminSettings, forwarder: Forwarder, store: Store, metrics: Metrics, clock: Clock) -> Self {
         metrics.store().commit.get_or_init(|| store.commit_times());
         Self {
             settings,
-            upstreams,
             forwarder,
             store,
             registry: exposition::registry(metrics.clone()),

@@ -81,7 +81,6 @@ impl App {
         let admin_tasks = TaskTracker::new();
         let sources: Vec<Arc<Source>> = live.sources.into_iter().map(Arc::new).collect();
 
-        let upstreams = live.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
         let forwarder = Forwarder::start(
             live.upstreams,
             sources
@@ -98,7 +97,6 @@ impl App {
         let stop_admin = CancellationToken::new();
         let admin = Admin::new(
             fixed.admin,
-            upstreams,
             forwarder.clone(),
             store.clone(),
             metrics.clone(),

@@ -30,6 +30,8 @@ pub mod lane;
 pub mod message;
 pub mod orders;
 pub mod outcome;
+#[cfg(test)]
+mod retune_tests;
 pub mod settings;
 #[cfg(test)]
 mod share_tests;
@@ -39,35 +41,50 @@ mod tempo;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::error;
 
-use crate::forward::driver::{Common, Driver};
+use crate::forward::driver::{Common, Driver, Source};
 use crate::forward::lane::LaneStatus;
 use crate::forward::orders::Obey;
 use crate::forward::settings::{SourceSettings, UpstreamSettings};
 use crate::id::{SourceName, UpstreamName};
 use crate::store::{Store, StoreError};
 use crate::telemetry::metrics::Metrics;
-use crate::time::Clock;
+use crate::time::{Clock, Timestamp};
 
 /// The running lanes. Cheap to clone; all clones are the same forwarder.
 #[derive(Clone, Debug)]
 pub struct Forwarder {
-    lanes: Arc<BTreeMap<UpstreamName, Arc<Driver>>>,
+    /// Of the configured upstreams.
+    lanes: Arc<ArcSwap<Lanes>>,
+    /// All that there were.
+    known: Arc<Mutex<BTreeMap<UpstreamName, Known>>>,
     stop: CancellationToken,
     cut: CancellationToken,
     common: Arc<Common>,
 }
 
+type Lanes = BTreeMap<UpstreamName, Arc<Driver>>;
+
+/// A lane that runs or ran. One whose upstream has left the configuration is kept: its attempts may still run, and if the
+/// upstream comes back they count, and so does what was started under its rate (P7). There are as many as there were names.
+#[derive(Debug)]
+struct Known {
+    driver: Arc<Driver>,
+    /// Ends the lane task.
+    stop: CancellationToken,
+}
+
 /// One upstream for people.
 #[derive(Debug)]
-pub struct UpstreamView<'a> {
+pub struct UpstreamView {
     /// As configured.
-    pub settings: &'a UpstreamSettings,
+    pub settings: Arc<UpstreamSettings>,
     /// Its lane.
     pub lane: LaneStatus,
     /// Whether the store has the last order to pause or to resume that was given here; if not, a restart undoes it.
@@ -99,8 +116,13 @@ impl Forwarder {
         clock: Clock,
         tracker: TaskTracker,
     ) -> Self {
+        // What was received before this start may have been waited for.
+        let since = Timestamp::from_millis(i64::MIN);
+        let sources = sources
+            .into_iter()
+            .map(|(name, settings)| (name, Arc::new(Source::new(settings, since))));
         let common = Arc::new(Common {
-            sources: sources.into_iter().collect(),
+            sources: ArcSwap::from_pointee(sources.collect()),
             store,
             metrics,
             clock,
@@ -109,24 +131,85 @@ impl Forwarder {
             stop: CancellationToken::new(),
             cut: CancellationToken::new(),
         });
+        let forwarder = Self {
+            lanes: Arc::default(),
+            known: Arc::default(),
+            stop: common.stop.clone(),
+            cut: common.cut.clone(),
+            common,
+        };
+        forwarder.have_lanes(upstreams);
+        forwarder
+    }
+
+    /// Takes over another configuration, whole, after [`Store::reconfigure`] did; it cannot fail. Once shutdown has begun
+    /// nothing changes any more.
+    ///
+    /// - A lane whose settings are the same is not touched.
+    /// - A changed one takes the new pace at once: what runs goes on, and nothing starts until both the new concurrency and
+    ///   the new rate allow it; a change never refills a burst (P7). Breaker, pause, hold and stopped time stay. Connections
+    ///   are new where the old ones lead elsewhere; attempts that run keep theirs.
+    /// - A new one starts. One that was there before goes on as it was left.
+    /// - A removed one makes no further attempt. Those that run end by themselves and are settled. Senders that wait for a
+    ///   slot are told.
+    /// - A source's settings hold for the next attempt. Events of a source that is gone are delivered as they were received,
+    ///   as after a start without it. Events that were received before a source became synchronous are delivered as promised.
+    pub fn reconfigure(
+        &self,
+        upstreams: Vec<UpstreamSettings>,
+        sources: impl IntoIterator<Item = (SourceName, SourceSettings)>,
+    ) {
+        if self.stop.is_cancelled() {
+            return;
+        }
+        let now = self.common.clock.now();
+        let before = self.common.sources.load_full();
+        let sources = sources.into_iter().map(|(name, settings)| {
+            let source = Source::after(before.get(&name).map(Arc::as_ref), settings, now);
+            (name, Arc::new(source))
+        });
+        self.common.sources.store(Arc::new(sources.collect()));
+        self.have_lanes(upstreams);
+    }
+
+    /// Makes the lanes those of `upstreams`.
+    fn have_lanes(&self, upstreams: Vec<UpstreamSettings>) {
+        let common = &self.common;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lanes = BTreeMap::new();
         for settings in upstreams {
             let name = settings.name.clone();
+            if let Some(Known { driver, .. }) = known.get(&name).filter(|lane| !lane.stop.is_cancelled()) {
+                driver.retune(settings);
+                lanes.insert(name, Arc::clone(driver));
+                continue;
+            }
             let Some(feed) = common.store.feed(&name) else {
                 error!(upstream = %name, "the store was opened without this upstream: its dispatches wait");
                 continue;
             };
-            let record = common.store.lane_record(&name);
-            let driver = Arc::new(Driver::new(settings, record, Arc::clone(&common)));
-            common.tracker.spawn(Arc::clone(&driver).run(feed));
-            lanes.insert(name, driver);
+            let driver = match known.get(&name) {
+                Some(Known { driver, .. }) => {
+                    driver.come_back(settings);
+                    Arc::clone(driver)
+                }
+                None => {
+                    let record = common.store.lane_record(&name);
+                    Arc::new(Driver::new(settings, record, Arc::clone(common)))
+                }
+            };
+            let stop = common.stop.child_token();
+            common.tracker.spawn(Arc::clone(&driver).run(feed, stop.clone()));
+            lanes.insert(name.clone(), Arc::clone(&driver));
+            known.insert(name, Known { driver, stop });
         }
-        Self {
-            lanes: Arc::new(lanes),
-            stop: common.stop.clone(),
-            cut: common.cut.clone(),
-            common,
+        for (name, Known { driver, stop }) in known.iter() {
+            if !lanes.contains_key(name) && !stop.is_cancelled() {
+                driver.retire();
+                stop.cancel();
+            }
         }
+        self.lanes.store(Arc::new(lanes));
     }
 
     /// Stops an upstream's lane until it is resumed, at all replicas of a shared store and over restarts. Running attempts
@@ -144,17 +227,20 @@ impl Forwarder {
     }
 
     /// The upstreams with their lanes as they are now, by name.
-    pub fn upstreams(&self) -> impl Iterator<Item = UpstreamView<'_>> {
-        self.lanes.values().map(|lane| UpstreamView {
+    pub fn upstreams(&self) -> Vec<UpstreamView> {
+        let lanes = self.lanes.load();
+        let view = |lane: &Arc<Driver>| UpstreamView {
             settings: lane.settings(),
             lane: lane.status(),
             order_is_saved: lane.order_is_saved(),
-        })
+        };
+        lanes.values().map(view).collect()
     }
 
     /// The lanes as they are now, by name.
-    pub fn status(&self) -> impl Iterator<Item = (&UpstreamName, LaneStatus)> {
-        self.lanes.iter().map(|(name, lane)| (name, lane.status()))
+    pub fn status(&self) -> BTreeMap<UpstreamName, LaneStatus> {
+        let lanes = self.lanes.load();
+        lanes.iter().map(|(name, lane)| (name.clone(), lane.status())).collect()
     }
 
     /// Shutdown, first step: lanes take no more dispatches. Running attempts go on.
@@ -167,9 +253,9 @@ impl Forwarder {
         self.cut.cancel();
     }
 
-    fn lane(&self, upstream: &UpstreamName) -> Result<&Arc<Driver>, LaneError> {
-        match self.lanes.get(upstream) {
-            Some(lane) => Ok(lane),
+    fn lane(&self, upstream: &UpstreamName) -> Result<Arc<Driver>, LaneError> {
+        match self.lanes.load().get(upstream) {
+            Some(lane) => Ok(Arc::clone(lane)),
             None => Err(LaneError::UnknownUpstream(upstream.clone())),
         }
     }

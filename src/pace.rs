@@ -11,6 +11,10 @@
 //! more than the whole's, and neither is the speed at which they grow. So a change keeps the credit, in starts, where it
 //! fits into the new bucket, cuts it where it does not, and never adds any: new units come with an empty bucket, and units
 //! given up take along what the bucket cannot hold any more.
+//!
+//! **Another pace.** The same holds when `rate` and `burst` themselves change while it is in use: what was credit stays, as so
+//! many starts, where it fits into the new bucket, and a limit where there was none begins without any. So in no span is more
+//! started than the rates that held in it allow, with one burst.
 
 use std::time::Duration;
 
@@ -54,6 +58,17 @@ impl Pace {
                 bucket: Some(Bucket::full(interval, burst)),
             }
         }))
+    }
+
+    /// From now on `units` of `of` of another whole; see the module.
+    pub fn retune(&mut self, rate: Option<Rate>, burst: Option<u32>, (units, of): (u32, u32), now: Monotonic) {
+        let bucket = self.0.take().and_then(|limited| limited.bucket);
+        self.0 = rate.map(|rate| Limited {
+            rate,
+            burst: burst.unwrap_or(1).max(1),
+            bucket,
+        });
+        self.set_share(units, of, now);
     }
 
     /// From now on `units` of `of` of the whole; see the module.

@@ -42,7 +42,7 @@ use self::model::{
     Settled, Share, ShareUse, Undelivered,
 };
 use self::reply::{Found, Unattempted, Want};
-use self::settings::{LaneSettings, Place, StoreSettings};
+use self::settings::{LaneSettings, Live, Place, StoreSettings};
 use crate::id::{EventId, UpstreamName};
 use crate::measure::Histogram;
 use crate::time::Clock;
@@ -257,6 +257,27 @@ impl Store {
         })
     }
 
+    /// Takes over what another configuration says of upstreams and sources, as if the store had been closed and opened with
+    /// it, but that nothing stops. On failure nothing has changed. One call at a time.
+    ///
+    /// - An upstream that is new has a [`Store::feed`], and its held dispatches go on. One that was there before and came
+    ///   back has a new feed.
+    /// - The feed of one that is gone ends. What lay ready in it is handed back with its attempts unused, as far as that can
+    ///   be written now; its pending dispatches count as held from here on. Attempts that run are settled as ever.
+    /// - Units are divided anew between replicas by their next heartbeats. While replicas have different configurations, the
+    ///   smallest number of units is divided, so that all together never use more than the largest pace.
+    /// - `window`: a key that is younger is never forgotten. After the window has shrunk a key may go as soon as it is older
+    ///   than the new one, also one that was taken under the longer; one that was forgotten does not come back when it grows.
+    /// - `synchronous` decides for events that are appended (embedded: admitted) from here on.
+    pub async fn reconfigure(&self, live: Live) -> Result<(), StoreError> {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.reconfigure(live).await,
+            Backend::Postgres(postgres) => postgres.reconfigure(live).await,
+            #[cfg(test)]
+            Backend::Memory(memory) => memory.reconfigure(&live),
+        }
+    }
+
     /// Makes a verified request durable. The event is on its way when this returns; dropping the future cancels nothing
     /// (P1). The receipt comes after commit and sync.
     pub fn append(&self, event: NewEvent) -> impl Future<Output = Result<Receipt, AppendError>> + Send + use<> {
@@ -341,6 +362,18 @@ impl Store {
             #[cfg(test)]
             Backend::Memory(memory) => Ok(memory.undelivered_keys(older_than, after, limit)),
         }
+    }
+
+    /// The upstreams of the configuration, by name.
+    pub fn upstreams(&self) -> Vec<UpstreamName> {
+        let mut upstreams = match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.upstreams(),
+            Backend::Postgres(postgres) => postgres.upstreams(),
+            #[cfg(test)]
+            Backend::Memory(memory) => memory.upstreams(),
+        };
+        upstreams.sort_unstable();
+        upstreams
     }
 
     /// The dispatches of an upstream; `None` when it is not in the configuration. One feed per upstream.

@@ -71,7 +71,7 @@ impl Server {
             token: Some(Secret::new(TOKEN)),
             hosts: Vec::new(),
         };
-        let admin = Admin::new(settings, vec![app.clone()], idle, store.clone(), Metrics::new(), clock);
+        let admin = Admin::new(settings, idle, store.clone(), Metrics::new(), clock);
         let (shutting_down, stop, tasks) = (admin.shutting_down(), CancellationToken::new(), TaskTracker::new());
         tasks.spawn(admin.serve(listener, stop.clone()));
         Self {

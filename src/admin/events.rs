@@ -220,8 +220,9 @@ fn event_id(text: &str) -> Result<EventId, ApiError> {
 }
 
 fn configured(admin: &Admin, name: String) -> Result<UpstreamName, ApiError> {
-    match admin.upstreams.iter().find(|upstream| upstream.as_str() == name) {
-        Some(upstream) => Ok(upstream.clone()),
+    let mut upstreams = admin.store.upstreams().into_iter();
+    match upstreams.find(|upstream| upstream.as_str() == name) {
+        Some(upstream) => Ok(upstream),
         None => Err(ApiError::NoSuchUpstream(name)),
     }
 }

@@ -96,10 +96,8 @@ pub(super) async fn refresh(admin: &Admin) -> Result<Counts, ApiError> {
         store.free_bytes.set(signed(free));
         store.has_disk.set(1);
     }
-    // Those of the configuration exist from the start; those that left it as long as they have dispatches.
-    for name in admin.upstreams.iter().chain(counts.upstreams.keys()) {
-        let none = UpstreamCounts::default();
-        let counted = counts.upstreams.get(name).unwrap_or(&none);
+    // Those of the configuration exist from the start; those that left it if they ever had a dispatch.
+    for (name, counted) in &counts.upstreams {
         let metrics = admin.metrics.upstream(name);
         for state in DispatchState::ALL {
             metrics.set_dispatches(state, in_state(counted, state));
@@ -109,6 +107,10 @@ pub(super) async fn refresh(admin: &Admin) -> Result<Counts, ApiError> {
         let oldest = counted.oldest_pending.map_or(0, |oldest| millis_since(now, oldest));
         metrics.oldest_pending.set(oldest);
     }
+    admin.metrics.keep_upstreams(|| {
+        let configured = admin.store.upstreams().into_iter();
+        configured.chain(counts.upstreams.keys().cloned()).collect()
+    });
     if let Some(records) = admin.metrics.records_if_any() {
         let counts = admin.store.record_counts().await?;
         for kind in RecordKind::ALL {

@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use super::*;
 use crate::cli::client::{AdminArgs, AdminClient};
 use crate::forward::settings::{Retry, SignaturePolicy, UpstreamSettings};
+use crate::id::UpstreamName;
 use crate::id::{EventId, SourceName};
 use crate::key::{DedupeKey, KeyKind};
 use crate::net::connections::Remote;
@@ -59,11 +60,10 @@ impl Running {
             token: token.map(Secret::new),
             hosts: Vec::new(),
         };
-        let upstreams = vec![UpstreamName::new("app")];
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let forwarder = Forwarder::start(lanes, [], store.clone(), metrics.clone(), clock.clone(), tasks.clone());
         let stop_forwarding = forwarder.clone();
-        let admin = Admin::new(settings, upstreams, forwarder, store.clone(), metrics.clone(), clock);
+        let admin = Admin::new(settings, forwarder, store.clone(), metrics.clone(), clock);
         let shutting_down = admin.shutting_down();
         tasks.spawn(admin.serve(listener, stop.clone()));
         Self {

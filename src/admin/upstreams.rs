@@ -22,7 +22,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<Upstrea
     let counts = admin.store.counts().await?;
     let upstreams = admin.forwarder.upstreams();
     Ok(Json(Upstreams {
-        upstreams: upstreams.map(|view| upstream(&admin, &view, &counts)).collect(),
+        upstreams: upstreams.iter().map(|view| upstream(&admin, view, &counts)).collect(),
     }))
 }
 
@@ -58,10 +58,10 @@ async fn answer(
     match done {
         Ok(()) => {
             let counts = admin.store.counts().await?;
-            let mut upstreams = admin.forwarder.upstreams();
-            let view = upstreams.find(|view| view.settings.name == name);
+            let upstreams = admin.forwarder.upstreams();
+            let view = upstreams.iter().find(|view| view.settings.name == name);
             let view = view.ok_or_else(|| unknown(admin, &name))?;
-            Ok(Json(upstream(admin, &view, &counts)))
+            Ok(Json(upstream(admin, view, &counts)))
         }
         Err(LaneError::UnknownUpstream(name)) => Err(unknown(admin, &name)),
         Err(LaneError::NotRecorded(cause)) => Err(ApiError::NotRecorded {
@@ -73,14 +73,14 @@ async fn answer(
 }
 
 fn unknown(admin: &Admin, name: &UpstreamName) -> ApiError {
-    let known = admin.upstreams.iter().map(UpstreamName::as_str);
+    let known = admin.store.upstreams();
     ApiError::UnknownUpstream {
-        hint: did_you_mean(name.as_str(), known),
+        hint: did_you_mean(name.as_str(), known.iter().map(UpstreamName::as_str)),
         name: name.to_string(),
     }
 }
 
-fn upstream(admin: &Admin, view: &UpstreamView<'_>, counts: &Counts) -> Upstream {
+fn upstream(admin: &Admin, view: &UpstreamView, counts: &Counts) -> Upstream {
     let UpstreamView {
         settings,
         lane,

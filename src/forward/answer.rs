@@ -36,6 +36,7 @@ use tracing::{debug, warn};
 use crate::forward::Forwarder;
 use crate::forward::driver::Driver;
 use crate::key::DedupeKey;
+use crate::store::StoreError;
 use crate::store::model::{DispatchState, LeasedDispatch};
 use crate::store::reply::{Found, Reply, Unattempted, Want};
 use crate::telemetry::metrics::{SenderAnswer, SourceMetrics};
@@ -85,7 +86,7 @@ pub enum Unanswered {
     BreakerOpen,
     /// The upstream's slots, or the places to wait for them, are taken.
     Full,
-    /// We are shutting down.
+    /// The lane has ended: we are shutting down, or its upstream has left the configuration.
     Closing,
     /// The store failed.
     Store,
@@ -195,7 +196,7 @@ impl Forwarder {
     }
 
     async fn answered(&self, question: &Question, metrics: &Arc<SourceMetrics>) -> Answered {
-        let Some(driver) = self.lanes.get(&question.want.upstream) else {
+        let Ok(driver) = &self.lane(&question.want.upstream) else {
             return Answered::Not(Unanswered::Elsewhere);
         };
         let answers = &self.common.answers;
@@ -214,6 +215,8 @@ impl Forwarder {
             });
             let found = match tokio::time::timeout(self.left(question), asking).await {
                 Err(_elapsed) => return Answered::Not(Unanswered::Late),
+                // It has left the configuration, as for one that comes now.
+                Ok(Err(StoreError::UnknownUpstream(_))) => return Answered::Not(Unanswered::Elsewhere),
                 Ok(Err(error)) => {
                     warn!(source = %question.want.source, %error, "a sender that waits could not be answered");
                     return Answered::Not(Unanswered::Store);

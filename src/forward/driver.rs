@@ -23,6 +23,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -37,12 +38,12 @@ use crate::forward::lane::{Lane, LaneStatus, Step};
 use crate::forward::message::{Body, Envelope};
 use crate::forward::orders::{Obey, Orders};
 use crate::forward::settings::{SourceSettings, UpstreamSettings};
-use crate::id::SourceName;
+use crate::id::{SourceName, UpstreamName};
 use crate::net::connections::Connections;
-use crate::store::model::{LaneRecord, LaneSave, LeasedDispatch};
+use crate::store::model::{LaneRecord, LaneSave, LeasedDispatch, StoredEvent};
 use crate::store::{Feed, Store, StoreError};
 use crate::telemetry::metrics::{Metrics, UpstreamMetrics};
-use crate::time::{Clock, Monotonic};
+use crate::time::{Clock, Monotonic, Timestamp};
 
 /// How often idle connections are closed and the lane's record is looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -59,7 +60,7 @@ const WARN_EVERY: Duration = Duration::from_secs(10);
 /// What all lanes share.
 #[derive(Debug)]
 pub(super) struct Common {
-    pub(super) sources: HashMap<SourceName, SourceSettings>,
+    pub(super) sources: ArcSwap<Sources>,
     pub(super) store: Store,
     pub(super) metrics: Metrics,
     pub(super) clock: Clock,
@@ -72,14 +73,76 @@ pub(super) struct Common {
     pub(super) cut: CancellationToken,
 }
 
-/// One upstream's lane with everything it needs.
+pub(super) type Sources = HashMap<SourceName, Arc<Source>>;
+
+/// A source as it is now.
 #[derive(Debug)]
-pub(super) struct Driver {
-    settings: UpstreamSettings,
+pub(super) struct Source {
+    pub(super) settings: SourceSettings,
+    /// Nobody waited for the answers to what was received before, as far as is known.
+    waits_since: Timestamp,
+}
+
+impl Source {
+    pub(super) fn new(settings: SourceSettings, waits_since: Timestamp) -> Self {
+        Self { settings, waits_since }
+    }
+
+    /// The source with other settings. One whose senders did not wait before has events which were promised their attempts;
+    /// those of one whose senders did are dealt with as ever.
+    pub(super) fn after(before: Option<&Self>, settings: SourceSettings, now: Timestamp) -> Self {
+        let waited = before.filter(|before| before.settings.synchronous.is_some());
+        Self::new(settings, waited.map_or(now, |before| before.waits_since))
+    }
+
+    /// Whether a sender may have waited for the answer to this event.
+    fn waited_for(&self, event: &StoredEvent) -> bool {
+        event.received_at >= self.waits_since
+    }
+}
+
+impl Common {
+    pub(super) fn source(&self, name: &SourceName) -> Option<Arc<Source>> {
+        self.sources.load().get(name).cloned()
+    }
+}
+
+/// What the configuration makes of an upstream. An exchange is made with the one it began with.
+#[derive(Debug)]
+struct Setup {
+    settings: Arc<UpstreamSettings>,
     envelope: Envelope,
     connections: Arc<Connections<Body>>,
     metrics: Arc<UpstreamMetrics>,
+}
+
+impl Setup {
+    /// `connections` that are open already, or new ones.
+    fn new(settings: UpstreamSettings, connections: Option<Arc<Connections<Body>>>, common: &Common) -> Self {
+        let connections = connections.unwrap_or_else(|| {
+            Arc::new(Connections::new(
+                &settings.remote,
+                common.clock.clone(),
+                common.tracker.clone(),
+            ))
+        });
+        Self {
+            envelope: Envelope::new(&settings.remote.origin, settings.preserve_host),
+            connections,
+            metrics: common.metrics.upstream(&settings.name),
+            settings: Arc::new(settings),
+        }
+    }
+}
+
+/// One upstream's lane with everything it needs.
+#[derive(Debug)]
+pub(super) struct Driver {
+    name: UpstreamName,
+    setup: ArcSwap<Setup>,
     common: Arc<Common>,
+    /// The lane task has it. A lane that comes back waits for the end of the task that it had before.
+    baton: tokio::sync::Mutex<()>,
     /// Never held over an await.
     state: Mutex<State>,
     /// Wakes the lane task when `state.blocked` was set, or a sender came.
@@ -106,13 +169,8 @@ impl Driver {
     pub(super) fn new(settings: UpstreamSettings, record: LaneRecord, common: Arc<Common>) -> Self {
         let now = common.clock.monotonic();
         Self {
-            envelope: Envelope::new(&settings.remote.origin, settings.preserve_host),
-            connections: Arc::new(Connections::new(
-                &settings.remote,
-                common.clock.clone(),
-                common.tracker.clone(),
-            )),
-            metrics: common.metrics.upstream(&settings.name),
+            name: settings.name.clone(),
+            baton: tokio::sync::Mutex::default(),
             changed: Notify::new(),
             state: Mutex::new(State {
                 lane: Lane::new(&settings, record.paused, record.stopped_total, now),
@@ -123,16 +181,51 @@ impl Driver {
                 warned: None,
                 unwarned: 0,
             }),
-            settings,
+            setup: ArcSwap::from_pointee(Setup::new(settings, None, &common)),
             common,
         }
     }
 
-    /// The lane task: runs until told to stop or the store closes.
-    pub(super) async fn run(self: Arc<Self>, mut feed: Feed) {
+    /// From now on the upstream has these settings. Attempts that run go on as they began; new ones have new connections
+    /// where the old ones lead elsewhere.
+    pub(super) fn retune(&self, settings: UpstreamSettings) {
+        let before = self.setup.load_full();
+        if *before.settings == settings {
+            return;
+        }
+        let kept = settings.remote == before.settings.remote;
+        let connections = kept.then(|| Arc::clone(&before.connections));
+        self.take_over(settings, connections);
+        if !kept {
+            before.connections.close_all();
+        }
+        info!(upstream = %self.name, new_connections = !kept, "the upstream's settings have changed");
+    }
+
+    /// The upstream is in the configuration again. What it left running still counts, and its breaker is as it was.
+    pub(super) fn come_back(&self, settings: UpstreamSettings) {
+        self.take_over(settings, None);
+    }
+
+    fn take_over(&self, settings: UpstreamSettings, connections: Option<Arc<Connections<Body>>>) {
+        let setup = Arc::new(Setup::new(settings, connections, &self.common));
+        self.setup.store(Arc::clone(&setup));
+        self.change(|lane, now| lane.retune(&setup.settings, now));
+    }
+
+    /// The upstream has left the configuration, and its lane task is about to end.
+    pub(super) fn retire(&self) {
+        self.setup.load().connections.close_all();
+        info!(upstream = %self.name, "the upstream has left the configuration: its dispatches are held");
+    }
+
+    /// The lane task: runs until told to stop, or until the store closes or has no such upstream any more.
+    pub(super) async fn run(self: Arc<Self>, mut feed: Feed, stop: CancellationToken) {
+        let _one_task_at_a_time = self.baton.lock().await;
+        self.state().urgent.open();
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut stopped = pin!(self.common.stop.cancelled());
+        let mut stopped = pin!(stop.cancelled());
         let mut in_hand: Option<LeasedDispatch> = None;
         loop {
             let now = self.now();
@@ -175,8 +268,15 @@ impl Driver {
         }
         drop(in_hand);
         self.refuse_urgent();
-        self.connections.close_all();
+        // The store gives the units to others when nothing runs here that needs them.
+        self.take_over_share(self.now());
+        if self.common.stop.is_cancelled() {
+            self.setup.load().connections.close_all();
+        }
         self.save_record().await;
+        if !self.common.stop.is_cancelled() {
+            self.hide();
+        }
     }
 
     /// A person stops the lane, at all replicas and over restarts, or starts it again. It is obeyed here in any case; an
@@ -186,7 +286,7 @@ impl Driver {
             state.orders.given();
             obey(state, order, now);
         });
-        info!(upstream = %self.settings.name, ?order, "ordered by a person");
+        info!(upstream = %self.name, ?order, "ordered by a person");
         self.show();
         // A task of its own: who asked may go away, and the answer must be heard.
         let driver = Arc::clone(self);
@@ -205,7 +305,7 @@ impl Driver {
         };
         let saved = tokio::select! {
             biased;
-            saved = self.common.store.save_lane_record(self.settings.name.clone(), save) => saved,
+            saved = self.common.store.save_lane_record(self.name.clone(), save) => saved,
             () = self.after_cut() => Err(StoreError::Closing),
         };
         let record = saved.as_ref().ok().copied();
@@ -229,14 +329,14 @@ impl Driver {
         self.state().orders.are_saved()
     }
 
-    pub(super) fn settings(&self) -> &UpstreamSettings {
-        &self.settings
+    pub(super) fn settings(&self) -> Arc<UpstreamSettings> {
+        Arc::clone(&self.setup.load().settings)
     }
 
     /// Holds the lane to what the store says is this replica's; answers how much may lie ready for it, where another
     /// replica could send it.
     fn take_over_share(&self, now: Monotonic) -> Option<usize> {
-        let share = self.common.store.share(&self.settings.name);
+        let share = self.common.store.share(&self.name);
         if share != self.state().lane.share() {
             self.change(|lane, now| lane.set_share(share, now));
         }
@@ -250,7 +350,7 @@ impl Driver {
 
     /// Once a second.
     async fn keep_house(&self) {
-        self.connections.close_idle();
+        self.setup.load().connections.close_idle();
         self.look_around();
         let status = self.show();
         let missing = status.stopped_total.saturating_sub(self.state().saved);
@@ -261,7 +361,7 @@ impl Driver {
 
     /// What other replicas did.
     fn look_around(&self) {
-        let name = &self.settings.name;
+        let name = &self.name;
         let record = self.common.store.lane_record(name);
         let stopped = self.common.store.stopped_total(name);
         let obeyed = self.change_state(|state, now| {
@@ -281,12 +381,21 @@ impl Driver {
     /// Leaves the lane's state in the metrics.
     fn show(&self) -> LaneStatus {
         let status = self.status();
-        self.metrics.paused.set(i64::from(status.paused));
-        self.metrics
+        let metrics = &self.setup.load().metrics;
+        metrics.paused.set(i64::from(status.paused));
+        metrics
             .breaker_open
             .set(i64::from(status.breaker == BreakerState::Open));
-        self.metrics.held_for(status.held_for.unwrap_or_default());
+        metrics.held_for(status.held_for.unwrap_or_default());
         status
+    }
+
+    /// There is no lane any more whose state could be shown.
+    fn hide(&self) {
+        let metrics = &self.setup.load().metrics;
+        metrics.paused.set(0);
+        metrics.breaker_open.set(0);
+        metrics.held_for(Duration::ZERO);
     }
 
     /// Saves what the store should remember, if it takes it soon. If not, the next tick tries again; a crash before
@@ -294,7 +403,7 @@ impl Driver {
     async fn save_record(&self) {
         let saved = tokio::time::timeout(STORE_PATIENCE, self.try_save_record()).await;
         if !matches!(saved, Ok(Ok(()))) {
-            debug!(upstream = %self.settings.name, "could not save the lane's record");
+            debug!(upstream = %self.name, "could not save the lane's record");
         }
     }
 
@@ -306,11 +415,15 @@ impl Driver {
         if save.stopped_total == self.state().saved {
             return Ok(());
         }
-        let name = self.settings.name.clone();
+        let name = self.name.clone();
         let saved = self.common.store.save_lane_record(name, save).await?;
         let mut state = self.state();
         state.saved = state.saved.max(saved.stopped_total);
         Ok(())
+    }
+
+    fn metrics(&self) -> Arc<UpstreamMetrics> {
+        Arc::clone(&self.setup.load().metrics)
     }
 
     fn step(&self, now: Monotonic) -> Step {
@@ -333,7 +446,7 @@ impl Driver {
         let result = change(&mut state, now);
         let after = state.lane.breaker_state();
         if let Some(used) = state.lane.share_use() {
-            self.common.store.report_share_use(&self.settings.name, used);
+            self.common.store.report_share_use(&self.name, used);
         }
         let wake = !state.urgent.is_empty() || (state.blocked && state.lane.step(now) != Step::WaitForChange);
         if wake {
@@ -343,7 +456,7 @@ impl Driver {
         if wake {
             self.changed.notify_one();
         }
-        let upstream = &self.settings.name;
+        let upstream = &self.name;
         match after {
             _ if before == after => {}
             BreakerState::Open => warn!(%upstream, "breaker opened: the upstream fails"),

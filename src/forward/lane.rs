@@ -26,6 +26,11 @@
 //! [`Lane::share_use`] says when its units are free; one that has lapsed is none. Each replica has its own breaker, which
 //! probes and ramps within the share.
 
+//!
+//! Its settings may change while it runs ([`Lane::retune`]). What runs goes on, also above a concurrency that has become
+//! lower, and nothing starts until there is room below; the bucket of the rate is never refilled by a change; the breaker, a
+//! pause, a hold and the stopped time are as they were.
+
 use std::time::Duration;
 
 use crate::forward::breaker::{Admits, Breaker, BreakerState, Epoch, Health};
@@ -122,6 +127,8 @@ pub struct Lane {
     askers: Vec<EventId>,
     running: usize,
     settling: usize,
+    /// The largest concurrency that it ever had: no more can have been started.
+    widest: usize,
     /// Urgent starts since the last one of the queue, while the queue waited.
     urgent_run: u32,
     stopped: Duration,
@@ -146,6 +153,7 @@ impl Lane {
             askers: Vec::new(),
             running: 0,
             settling: 0,
+            widest: concurrency,
             urgent_run: 0,
             stopped,
             counted_to: now,
@@ -219,9 +227,18 @@ impl Lane {
         Some(slot)
     }
 
+    /// From now on the upstream has these settings; see the module.
+    pub fn retune(&mut self, settings: &UpstreamSettings, now: Monotonic) {
+        self.count_stopped(now);
+        self.concurrency = settings.concurrency.max(1);
+        self.widest = self.widest.max(self.concurrency);
+        self.pace.retune(settings.rate, settings.burst, parts(self.share), now);
+        self.divide();
+        self.check_invariants();
+    }
+
     /// From now on this is the lane's part of the upstream's pace; `None`: all of it.
     pub fn set_share(&mut self, share: Option<Share>, now: Monotonic) {
-        let parts = |share: Option<Share>| share.map_or((1, 1), |share| (share.units, share.of));
         let had = parts(self.share);
         // What was the lane's before a division, or before its share lapsed, others may have used since.
         let anew = match self.share {
@@ -236,12 +253,18 @@ impl Lane {
         if anew || had != (units, of) {
             self.pace.set_share(units, of, now);
         }
+        self.share = share;
+        self.divide();
+        self.check_invariants();
+    }
+
+    /// What the share makes of the concurrency.
+    fn divide(&mut self) {
+        let (units, of) = parts(self.share);
         let concurrency = u64::try_from(self.concurrency).unwrap_or(u64::MAX);
         let slots = usize::try_from(share_of(concurrency, units, of)).unwrap_or(usize::MAX);
         self.slots = if self.pace.is_closed() { 0 } else { slots };
         self.breaker.set_full(self.slots.max(1));
-        self.share = share;
-        self.check_invariants();
     }
 
     /// Its part of the upstream's pace, where replicas divide it.
@@ -262,6 +285,7 @@ impl Lane {
         // The smallest number of units whose slots are enough for what runs.
         let busy = running.saturating_mul(u64::from(share.of)).div_ceil(concurrency);
         Some(ShareUse {
+            of: share.of,
             applied: share.units,
             busy: u32::try_from(busy).unwrap_or(u32::MAX),
         })
@@ -398,17 +422,22 @@ impl Lane {
     }
 
     fn check_invariants(&self) {
-        // A share that shrank leaves what runs; it never was more than the whole.
-        debug_assert!(self.running <= self.concurrency, "more attempts than slots");
+        // A share or a concurrency that shrank leaves what runs; it never was more than the whole as it was then.
+        debug_assert!(self.running <= self.widest, "more attempts than slots");
         debug_assert!(self.slots <= self.concurrency, "a share larger than the whole");
         debug_assert!(self.askers.len() < HOLD_AFTER, "a hold that was not begun");
         debug_assert!(self.urgent_run <= URGENT_RUN_MAX, "the queue was passed over too often");
         // Each running attempt may still come to settle.
         debug_assert!(
-            self.settling < SETTLING_MAX + self.concurrency,
+            self.settling < SETTLING_MAX + self.widest,
             "more ended attempts than room"
         );
     }
+}
+
+/// Units of how many.
+fn parts(share: Option<Share>) -> (u32, u32) {
+    share.map_or((1, 1), |share| (share.units, share.of))
 }
 
 #[cfg(test)]

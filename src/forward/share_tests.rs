@@ -115,7 +115,14 @@ fn a_share_that_shrank_cuts_nothing_short_and_says_when_it_is_free() {
     let mut running = start_all(&mut lane, ms(0));
     lane.set_share(share(1, 3), ms(1));
     let used = |lane: &Lane| lane.share_use().unwrap();
-    assert_eq!(used(&lane), ShareUse { applied: 1, busy: 3 });
+    assert_eq!(
+        used(&lane),
+        ShareUse {
+            of: 3,
+            applied: 1,
+            busy: 3
+        }
+    );
     for (left, busy) in [(5, 3), (4, 2), (3, 2), (2, 1)] {
         end(&mut lane, running.pop().unwrap(), Health::Answered, ms(2));
         assert_eq!(running.len(), left);

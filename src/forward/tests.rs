@@ -1,5 +1,6 @@
 //! Lanes from end to end: a store, the forwarder, and a real HTTP server as the upstream.
 
+mod reconfigure;
 mod replicas;
 
 use std::collections::HashMap;
@@ -284,7 +285,7 @@ impl Scene {
 
     fn status(&self, upstream: &str) -> LaneStatus {
         let name = UpstreamName::new(upstream);
-        self.forwarder.status().find(|(lane, _)| **lane == name).unwrap().1
+        self.forwarder.status()[&name]
     }
 
     /// Waits until the lane is so.
@@ -563,7 +564,7 @@ async fn a_pause_that_the_store_does_not_take_holds_and_is_said() {
     scene.store.clone().close().await;
     let paused = scene.forwarder.pause(&name).await;
     assert!(matches!(paused, Err(LaneError::NotRecorded(_))), "{paused:?}");
-    let view = scene.forwarder.upstreams().next().unwrap();
+    let view = scene.forwarder.upstreams().pop().unwrap();
     assert!(view.lane.paused && !view.order_is_saved, "{view:?}");
 }
 

@@ -24,8 +24,8 @@ use crate::store::model::{
     Next, Notice, Receipt, Settled, Share, ShareUse, Undelivered, decide,
 };
 use crate::store::reply::{Found, Unattempted, Want};
-use crate::store::settings::{LaneSettings, StoreSettings};
-use crate::store::window::{Feed, Ready, Window};
+use crate::store::settings::{LaneSettings, Live, StoreSettings};
+use crate::store::window::{Feed, Window};
 use crate::store::{
     AttemptRecord, Counts, Discarded, DispatchSummary, EventDetail, EventFilter, EventPage, EventSummary, Replayed,
     StoreError, UpstreamCounts,
@@ -54,9 +54,10 @@ impl Place {
 pub(in crate::store) struct Backend {
     place: Place,
     number: u64,
-    settings: StoreSettings,
+    settings: Mutex<StoreSettings>,
     clock: Clock,
-    windows: HashMap<UpstreamName, Arc<Window>>,
+    /// None for those that have left the configuration.
+    windows: Mutex<HashMap<UpstreamName, Option<Arc<Window>>>>,
     notices: Mutex<Box<dyn FnMut(Notice) + Send>>,
     shares: Mutex<HashMap<UpstreamName, Share>>,
     used: Mutex<HashMap<UpstreamName, ShareUse>>,
@@ -90,9 +91,14 @@ impl Backend {
         let backend = Arc::new(Self {
             place: place.clone(),
             number,
-            settings,
+            settings: Mutex::new(settings),
             clock,
-            windows: windows.clone(),
+            windows: Mutex::new(
+                windows
+                    .iter()
+                    .map(|(name, window)| (name.clone(), Some(Arc::clone(window))))
+                    .collect(),
+            ),
             notices: Mutex::new(notices),
             shares: Mutex::default(),
             used: Mutex::default(),
@@ -106,6 +112,51 @@ impl Backend {
         drop(data);
         backend.tick();
         backend
+    }
+
+    pub(in crate::store) fn reconfigure(&self, live: &Live) -> Result<(), StoreError> {
+        if !self.is_open() {
+            return Err(StoreError::Closing);
+        }
+        let mut data = self.lock();
+        self.settings.lock().unwrap().take_over(live);
+        let mut windows = self.windows.lock().unwrap();
+        for (name, window) in windows.iter_mut() {
+            if !live.lanes.iter().any(|lane| lane.upstream == *name)
+                && let Some(window) = window.take()
+            {
+                data.empty(&window);
+            }
+        }
+        for lane in &live.lanes {
+            let window = windows.entry(lane.upstream.clone()).or_default();
+            window.get_or_insert_with(Arc::default);
+        }
+        let own = data.handles.iter_mut().find(|handle| handle.number == self.number);
+        own.unwrap().windows = windows
+            .iter()
+            .filter_map(|(name, window)| Some((name.clone(), Arc::clone(window.as_ref()?))))
+            .collect();
+        drop((windows, data));
+        self.tick();
+        Ok(())
+    }
+
+    fn settings(&self) -> StoreSettings {
+        self.settings.lock().unwrap().clone()
+    }
+
+    /// Those of the configured upstreams.
+    fn windows(&self) -> Vec<(UpstreamName, Arc<Window>)> {
+        let windows = self.windows.lock().unwrap();
+        let configured = windows.iter();
+        configured
+            .filter_map(|(name, window)| Some((name.clone(), Arc::clone(window.as_ref()?))))
+            .collect()
+    }
+
+    fn window(&self, upstream: &UpstreamName) -> Option<Arc<Window>> {
+        self.windows.lock().unwrap().get(upstream)?.clone()
     }
 
     pub(in crate::store) fn append(&self, append: Append) -> Result<(), AppendError> {
@@ -127,7 +178,7 @@ impl Backend {
         };
         let near = |other: EventId| {
             let apart = other.received_at().since(event.received_at);
-            apart.max(event.received_at.since(other.received_at())) <= self.settings.digest_window
+            apart.max(event.received_at.since(other.received_at())) <= self.settings().digest_window
         };
         let key = (source.clone(), kind, *append.key.digest());
         let own = data.keys.get(&key).copied();
@@ -140,7 +191,7 @@ impl Backend {
             Decision::DuplicateHere { of } => {
                 let entry = own.unwrap();
                 let conflict = entry.body_mark != append.body_mark;
-                let due = self.settings.due(&source, now);
+                let due = self.settings().due(&source, now);
                 let admission = if data.revive(of, due, now) {
                     Admission::Revived { of }
                 } else {
@@ -166,7 +217,7 @@ impl Backend {
                     },
                 );
                 for upstream in append.upstreams.iter() {
-                    let due = self.settings.due(&source, event.received_at.min(now));
+                    let due = self.settings().due(&source, event.received_at.min(now));
                     data.make(position.get(), upstream, due, now, false);
                 }
                 if held {
@@ -195,10 +246,14 @@ impl Backend {
         Ok(())
     }
 
+    pub(in crate::store) fn upstreams(&self) -> Vec<UpstreamName> {
+        self.windows().into_iter().map(|(name, _window)| name).collect()
+    }
+
     pub(in crate::store) fn feed(self: &Arc<Self>, upstream: &UpstreamName) -> Option<Feed> {
         let backend = Arc::downgrade(self);
         Some(Feed {
-            window: Arc::clone(self.windows.get(upstream)?),
+            window: self.window(upstream)?,
             nudge: Box::new(move || {
                 if let Some(backend) = backend.upgrade() {
                     backend.tick();
@@ -265,13 +320,13 @@ impl Backend {
             event: row.event.id,
         };
         self.tell(Notice::Died(death.clone()));
-        if self.settings.keep_deaths {
+        if self.settings().keep_deaths {
             data.deaths.push((death, false));
         }
     }
 
     pub(in crate::store) fn take_ready(&self, upstream: &UpstreamName, event: EventId) -> Option<LeasedDispatch> {
-        self.windows.get(upstream)?.take(event)
+        self.window(upstream)?.take(event)
     }
 
     pub(in crate::store) fn decline(
@@ -308,7 +363,7 @@ impl Backend {
         if !self.is_open() {
             return Err(StoreError::Closing);
         }
-        if !self.windows.contains_key(&want.upstream) {
+        if self.window(&want.upstream).is_none() {
             return Err(StoreError::UnknownUpstream(want.upstream.clone()));
         }
         self.tick();
@@ -344,7 +399,13 @@ impl Backend {
             DispatchState::Dead | DispatchState::Pending if !want.take => Ok(Found::Waiting),
             DispatchState::Dead | DispatchState::Pending => {
                 if dispatch.state == DispatchState::Dead {
-                    data.restart(event, &want.upstream, self.settings.due(&want.source, now), now, false);
+                    data.restart(
+                        event,
+                        &want.upstream,
+                        self.settings().due(&want.source, now),
+                        now,
+                        false,
+                    );
                 }
                 let row = data.row(event).unwrap();
                 Ok(Found::Leased(data::lease(
@@ -400,7 +461,7 @@ impl Backend {
         if !self.is_open() {
             return Err(StoreError::Closing);
         }
-        if let Some(unknown) = upstreams.iter().flatten().find(|name| !self.windows.contains_key(name)) {
+        if let Some(unknown) = upstreams.iter().flatten().find(|name| self.window(name).is_none()) {
             return Err(StoreError::UnknownUpstream(unknown.clone()));
         }
         let mut data = self.lock();
@@ -460,8 +521,12 @@ impl Backend {
         self.tick();
         let data = self.lock();
         let mut upstreams = BTreeMap::new();
-        let names = data.tally.keys().chain(self.windows.keys());
-        for name in names {
+        let names = data
+            .tally
+            .keys()
+            .cloned()
+            .chain(self.windows().into_iter().map(|(name, _window)| name));
+        for name in &names.collect::<Vec<_>>() {
             let (made, pruned) = data.tally.get(name).copied().unwrap_or_default();
             let mut counts = UpstreamCounts {
                 states: DispatchState::ALL.into_iter().map(|state| (state, 0)).collect(),
@@ -483,7 +548,7 @@ impl Backend {
         }
         Counts {
             upstreams,
-            unadmitted_max: u64::try_from(self.settings.unadmitted).unwrap(),
+            unadmitted_max: u64::try_from(self.settings().unadmitted).unwrap(),
             ..Counts::default()
         }
     }
@@ -550,7 +615,7 @@ impl Backend {
         upstream: UpstreamName,
         save: LaneSave,
     ) -> Result<LaneRecord, StoreError> {
-        if !self.windows.contains_key(&upstream) {
+        if !self.windows.lock().unwrap().contains_key(&upstream) {
             return Err(StoreError::UnknownUpstream(upstream));
         }
         let mut data = self.lock();
@@ -586,14 +651,8 @@ impl Backend {
         let mut data = self.lock();
         data.abandon_calls(self.number);
         data.handles.retain(|handle| handle.number != self.number);
-        for window in self.windows.values() {
-            for Ready { dispatch: lease, .. } in window.close() {
-                if let Some(dispatch) = data.leased(lease.event.id, &lease.upstream, lease.token) {
-                    dispatch.attempts -= 1;
-                    dispatch.give_back();
-                }
-                lease.forget();
-            }
+        for (_name, window) in self.windows() {
+            data.empty(&window);
         }
         drop(data);
         self.tick();
@@ -610,7 +669,7 @@ impl Backend {
     pub(in crate::store) fn crash(&self) {
         let mut data = self.lock();
         data.handles.retain(|handle| handle.number != self.number);
-        for window in self.windows.values() {
+        for (_name, window) in self.windows() {
             window.close().into_iter().for_each(|ready| ready.dispatch.forget());
         }
     }
@@ -622,7 +681,7 @@ impl Backend {
         let mut data = self.lock();
         let data = &mut *data;
         data.renew_and_lapse(now);
-        data.prune(&self.settings, now);
+        data.prune(&self.settings(), now);
         data.settle_records(now);
         let (own, others): (Vec<&Handle>, Vec<&Handle>) =
             data.handles.iter().partition(|handle| handle.number == self.number);
@@ -673,7 +732,7 @@ impl Backend {
 
     fn shown(&self, upstream: &UpstreamName, state: DispatchState) -> DispatchState {
         match state {
-            DispatchState::Pending if !self.windows.contains_key(upstream) => DispatchState::Held,
+            DispatchState::Pending if self.window(upstream).is_none() => DispatchState::Held,
             other => other,
         }
     }

@@ -458,6 +458,8 @@ pub struct Share {
 /// What a lane says of its [`Share`], so that the store knows what may be granted to others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShareUse {
+    /// Units that the upstream has in all, as the lane knows it: what the others are parts of.
+    pub of: u32,
     /// The units that the lane holds itself to: nothing starts above them.
     pub applied: u32,
     /// The units that its running attempts take; more than `applied` while a share that shrank is not free yet.

@@ -38,6 +38,7 @@ mod listen;
 mod manage;
 mod names;
 mod query;
+mod reconfigure;
 mod records;
 mod redis;
 mod schema;
@@ -52,6 +53,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -187,8 +189,9 @@ impl Backend {
         let shared = Arc::new(Shared {
             replica: Uuid::from_bytes(rand::random()),
             counter: (rand::random::<u32>() >> 1).into(),
-            lanes: Lanes::new(lanes.collect()),
-            settings,
+            lanes: Lanes::new(lanes),
+            keep_deaths: settings.keep_deaths,
+            settings: ArcSwap::from_pointee(settings),
             clock,
             lease_clock,
             database,
@@ -211,6 +214,7 @@ impl Backend {
             poll_wanted: false.into(),
             commit_times: Arc::default(),
             orders: tokio::sync::Mutex::default(),
+            reconfiguring: tokio::sync::Mutex::default(),
             asks: tokio::sync::Semaphore::new(ask::AT_ONCE),
             deaths: tokio::sync::Mutex::default(),
             claims: Notify::new(),
@@ -277,11 +281,16 @@ impl Backend {
         }
     }
 
+    pub(super) fn upstreams(&self) -> Vec<UpstreamName> {
+        let configured = self.shared.lanes.iter().filter(|lane| lane.is_configured());
+        configured.map(|lane| lane.name.clone()).collect()
+    }
+
     pub(super) fn feed(&self, upstream: &UpstreamName) -> Option<Feed> {
-        let (_slot, lane) = self.shared.lanes.named(upstream)?;
+        let (_slot, lane) = self.shared.lanes.configured(upstream)?;
         let shared = Arc::clone(&self.shared);
         Some(Feed {
-            window: Arc::clone(&lane.window),
+            window: lane.window(),
             nudge: Box::new(move || shared.claims.notify_one()),
         })
     }
@@ -320,7 +329,7 @@ impl Backend {
 
     pub(super) fn take_ready(&self, upstream: &UpstreamName, event: EventId) -> Option<LeasedDispatch> {
         let (_slot, lane) = self.shared.lanes.named(upstream)?;
-        lane.window.take(event)
+        lane.window().take(event)
     }
 
     pub(super) fn decline(
@@ -425,7 +434,7 @@ impl Backend {
             self.tasks.close();
             self.tasks.wait().await;
             for (slot, lane) in shared.lanes.iter().enumerate() {
-                shared.give_back_window(slot, lane.window.close());
+                shared.give_back_window(slot, lane.window().close());
             }
             shared.inbox.close_endings();
             shared.calls.close_endings();
@@ -442,7 +451,7 @@ impl Backend {
             () = patience => tracing::warn!("the store was closed without the database"),
         }
         for lane in shared.lanes.iter() {
-            lane.window
+            lane.window()
                 .close()
                 .into_iter()
                 .for_each(|ready| ready.dispatch.forget());
@@ -471,7 +480,7 @@ impl Backend {
             tasks.wait().await;
         }
         for lane in self.shared.lanes.iter() {
-            lane.window
+            lane.window()
                 .close()
                 .into_iter()
                 .for_each(|ready| ready.dispatch.forget());
@@ -495,7 +504,7 @@ impl Drop for Backend {
     fn drop(&mut self) {
         self.let_go();
         for lane in self.shared.lanes.iter() {
-            lane.window
+            lane.window()
                 .close()
                 .into_iter()
                 .for_each(|ready| ready.dispatch.forget());

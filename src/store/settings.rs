@@ -45,6 +45,21 @@ impl StoreSettings {
         }
     }
 
+    /// What of these, with the configured upstreams, can be changed while the store is open.
+    pub fn live(&self, lanes: Vec<LaneSettings>) -> Live {
+        Live {
+            lanes,
+            window: self.window,
+            synchronous: self.synchronous.clone(),
+        }
+    }
+
+    /// Takes over what can be changed; the lanes are not here.
+    pub(super) fn take_over(&mut self, live: &Live) {
+        self.window = live.window;
+        self.synchronous.clone_from(&live.synchronous);
+    }
+
     /// The defaults, for an embedded store in this directory.
     pub fn embedded(path: impl Into<PathBuf>) -> Self {
         Self {
@@ -71,6 +86,18 @@ impl Default for StoreSettings {
             synchronous: BTreeMap::new(),
         }
     }
+}
+
+/// What a store takes over from another configuration while it is open ([`Store::reconfigure`](super::Store::reconfigure)).
+/// Everything else of [`StoreSettings`] needs a restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Live {
+    /// The configured upstreams. Dispatches of others are held.
+    pub lanes: Vec<LaneSettings>,
+    /// See [`StoreSettings::window`]: sources raise it.
+    pub window: Duration,
+    /// See [`StoreSettings::synchronous`].
+    pub synchronous: BTreeMap<SourceName, Duration>,
 }
 
 /// One upstream of the configuration, as a store needs to know it.

@@ -36,6 +36,7 @@ mod keys;
 mod lease;
 mod manage;
 mod reader;
+mod reconfigure;
 mod recover;
 mod retention;
 mod schema;
@@ -48,6 +49,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use rusqlite::types::{ToSql, ToSqlOutput};
 use tokio::sync::{oneshot, watch};
 
@@ -63,7 +65,7 @@ use crate::store::model::{
     Share, ShareUse, Undelivered,
 };
 use crate::store::reply::{Found, Unattempted, Want};
-use crate::store::settings::{LaneSettings, SqliteSettings, StoreSettings};
+use crate::store::settings::{LaneSettings, Live, SqliteSettings, StoreSettings};
 use crate::store::window::{Feed, Window};
 use crate::store::{
     Counts, Discarded, EventDetail, EventFilter, EventPage, OpenError, Replayed, StoreError, UpstreamCounts,
@@ -188,13 +190,22 @@ struct LaneStatus {
     record: LaneRecord,
 }
 
+/// Where the dispatches of an upstream come out.
+#[derive(Clone, Debug)]
+struct Outlet {
+    /// Its number in the database.
+    upstream: u32,
+    /// `None` when it has left the configuration: attempts may still run.
+    window: Option<Arc<Window>>,
+}
+
 /// What the threads and handles of one store share.
 pub(super) struct Shared {
     inbox: Inbox,
     /// Events of a separate store that wait for their claim.
     desk: Arc<Desk>,
-    /// Windows of the configured upstreams.
-    windows: HashMap<UpstreamName, (u32, Arc<Window>)>,
+    /// The upstreams that are or were configured since the opening. Replaced by the writer alone.
+    outlets: ArcSwap<HashMap<UpstreamName, Outlet>>,
     status: Mutex<Status>,
     /// Leases that a person ended while they were out.
     revoked: Mutex<HashSet<LeaseToken>>,
@@ -222,6 +233,16 @@ impl fmt::Debug for Shared {
 impl Shared {
     fn status<T>(&self, look: impl FnOnce(&mut Status) -> T) -> T {
         look(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// An upstream's number in the database, if it is or was configured since the opening.
+    fn number(&self, upstream: &UpstreamName) -> Option<u32> {
+        self.outlets.load().get(upstream).map(|outlet| outlet.upstream)
+    }
+
+    /// The window of a configured upstream.
+    fn window(&self, upstream: &UpstreamName) -> Option<Arc<Window>> {
+        self.outlets.load().get(upstream)?.window.clone()
     }
 
     fn revoke(&self, token: LeaseToken) {
@@ -312,11 +333,16 @@ impl Backend {
         self.shared.inbox.append(append)
     }
 
+    pub(super) fn upstreams(&self) -> Vec<UpstreamName> {
+        let outlets = self.shared.outlets.load();
+        let configured = outlets.iter().filter(|(_name, outlet)| outlet.window.is_some());
+        configured.map(|(name, _outlet)| name.clone()).collect()
+    }
+
     pub(super) fn feed(&self, upstream: &UpstreamName) -> Option<Feed> {
-        let (_number, window) = self.shared.windows.get(upstream)?;
         let shared = Arc::clone(&self.shared);
         Some(Feed {
-            window: Arc::clone(window),
+            window: self.shared.window(upstream)?,
             nudge: Box::new(move || shared.inbox.nudge()),
         })
     }
@@ -335,14 +361,14 @@ impl Backend {
         next: Next,
         settled: oneshot::Sender<Settled>,
     ) -> Result<(), StoreError> {
-        let Some((upstream, _window)) = self.shared.windows.get(&finished.lease.upstream) else {
+        let Some(upstream) = self.shared.number(&finished.lease.upstream) else {
             return Err(StoreError::UnknownUpstream(finished.lease.upstream.clone()));
         };
         // From here on the settle stands for the lease. If the store is closing, the next opening ends the lease.
         finished.lease.give_back = None;
         self.shared.inbox.settle(Settle {
             lease: LeaseRef {
-                dispatch: DispatchId::new(finished.lease.event.id.position().get(), *upstream),
+                dispatch: DispatchId::new(finished.lease.event.id.position().get(), upstream),
                 token: finished.lease.token,
             },
             attempt: finished.lease.attempt,
@@ -363,8 +389,7 @@ impl Backend {
     }
 
     pub(super) fn take_ready(&self, upstream: &UpstreamName, event: EventId) -> Option<LeasedDispatch> {
-        let (_number, window) = self.shared.windows.get(upstream)?;
-        window.take(event)
+        self.shared.window(upstream)?.take(event)
     }
 
     pub(super) fn decline(
@@ -373,13 +398,13 @@ impl Backend {
         then: Unattempted,
         settled: oneshot::Sender<Settled>,
     ) -> Result<(), StoreError> {
-        let Some((upstream, _window)) = self.shared.windows.get(&lease.upstream) else {
+        let Some(upstream) = self.shared.number(&lease.upstream) else {
             return Err(StoreError::UnknownUpstream(lease.upstream.clone()));
         };
         lease.give_back = None;
         self.shared.inbox.decline(Decline {
             lease: LeaseRef {
-                dispatch: DispatchId::new(lease.event.id.position().get(), *upstream),
+                dispatch: DispatchId::new(lease.event.id.position().get(), upstream),
                 token: lease.token,
             },
             then,
@@ -431,6 +456,12 @@ impl Backend {
     ) -> Result<LaneRecord, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.shared.inbox.order(Order::SaveLane { upstream, save, reply })?;
+        answer.await.unwrap_or_else(|_gone| Err(self.not_carried_out()))
+    }
+
+    pub(super) async fn reconfigure(&self, live: Live) -> Result<(), StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.inbox.order(Order::Reconfigure { live, reply })?;
         answer.await.unwrap_or_else(|_gone| Err(self.not_carried_out()))
     }
 

@@ -89,18 +89,24 @@ impl Window {
         !self.lock().ready.is_empty()
     }
 
-    /// Puts leased dispatches in; the room was asked for before, by the only thread that fills.
-    pub(super) fn push(&self, ready: Vec<Ready>) {
+    /// Puts leased dispatches in; the room was asked for before, by the only one that fills. What comes when it has been
+    /// closed is returned, to be handed back.
+    #[must_use = "a closed window takes nothing"]
+    pub(super) fn push(&self, ready: Vec<Ready>) -> Vec<Ready> {
         if ready.is_empty() {
-            return;
+            return ready;
         }
         let mut queue = self.lock();
+        if queue.closed {
+            return ready;
+        }
         for ready in ready {
             queue.bytes = queue.bytes.saturating_add(ready.weight);
             queue.ready.push_back(ready);
         }
         drop(queue);
         self.arrived.notify_one();
+        Vec::new()
     }
 
     /// Takes the dispatch of this event out, if it lies here: its attempt has not begun.
@@ -228,7 +234,8 @@ impl Feed {
         self.window.has_ready()
     }
 
-    /// The next dispatch to attempt; waits for one. `None` once the store closes.
+    /// The next dispatch to attempt; waits for one. `None` once the store closes, or the upstream has left the
+    /// configuration ([`Store::reconfigure`](super::Store::reconfigure)).
     pub async fn next(&mut self) -> Option<LeasedDispatch> {
         loop {
             match self.window.pop() {

@@ -40,7 +40,7 @@ mod routes;
 mod source;
 mod upstream;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 pub use self::idempotency::{KeyMetrics, KeyOutcome, KnownBy, RecordMetrics};
@@ -137,6 +137,14 @@ impl Metrics {
     /// All upstreams seen so far, by name.
     pub fn upstreams(&self) -> Vec<(UpstreamName, Arc<UpstreamMetrics>)> {
         all(&self.0.upstreams)
+    }
+
+    /// Forgets the upstreams that are not in `known`, which is asked once nobody can get to know another: they were never
+    /// counted for. Who had resolved one must do it again if it comes back.
+    pub fn keep_upstreams(&self, known: impl FnOnce() -> BTreeSet<UpstreamName>) {
+        let mut upstreams = self.0.upstreams.write().unwrap_or_else(PoisonError::into_inner);
+        let known = known();
+        upstreams.retain(|name, _metrics| known.contains(name));
     }
 
     /// All routes seen so far, by name.

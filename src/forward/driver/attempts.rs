@@ -36,7 +36,7 @@ impl Driver {
     /// One attempt from its first byte until the store has its outcome.
     async fn attempt(self: Arc<Self>, dispatch: LeasedDispatch, running: Running, waited_for: Option<WaitedFor>) {
         if !self.common.store.holds(&dispatch) {
-            debug!(event = %dispatch.event.id, upstream = %self.settings.name, "not attempted: the lease was lost");
+            debug!(event = %dispatch.event.id, upstream = %self.name, "not attempted: the lease was lost");
             return;
         }
         let started_at = self.common.clock.now();
@@ -64,7 +64,7 @@ impl Driver {
                 )
             }
         };
-        self.metrics.attempt(&answer.outcome, took);
+        self.metrics().attempt(&answer.outcome, took);
         self.log_attempt(&dispatch, &answer.outcome, took);
         let finished = Finished {
             lease: dispatch,
@@ -83,17 +83,19 @@ impl Driver {
     }
 
     async fn exchange(&self, dispatch: &LeasedDispatch, now: Timestamp) -> Answer {
-        let source = self.common.sources.get(&dispatch.event.source);
+        let setup = self.setup.load_full();
+        let source = self.common.source(&dispatch.event.source);
+        let source = source.as_ref().map(|source| &source.settings);
         let target = source.and_then(|source| source.forward_path.as_ref());
         let signature = source.map_or_else(Vec::new, |source| {
-            signature::fresh(self.settings.signature, &source.verifier, &dispatch.event, now)
+            signature::fresh(setup.settings.signature, &source.verifier, &dispatch.event, now)
         });
-        let request = self.envelope.request(dispatch, target, signature);
+        let request = setup.envelope.request(dispatch, target, signature);
         let want = match source.and_then(|source| source.synchronous) {
             Some(_) => Want::Reply,
             None => Want::Excerpt,
         };
-        attempt::exchange(&self.connections, request, self.settings.timeout, want).await
+        attempt::exchange(&setup.connections, request, setup.settings.timeout, want).await
     }
 
     /// What the answer means for the lane and for the dispatch; `due`: when it is the lane's, if a sender waits for it.
@@ -104,7 +106,7 @@ impl Driver {
         running: Running,
         due: Option<Timestamp>,
     ) -> (Next, Settling) {
-        let retry = &self.settings.retry;
+        let retry = &self.settings().retry;
         let now = self.common.clock.now();
         let retry_after = answer
             .retry_after
@@ -116,7 +118,7 @@ impl Driver {
             wait,
         });
         let (settling, stopped_total) = running.ended(&answer.outcome, asked);
-        let stopped_anywhere = self.common.store.stopped_total(&self.settings.name);
+        let stopped_anywhere = self.common.store.stopped_total(&self.name);
         let stopped_total = stopped_total.max(stopped_anywhere.unwrap_or_default());
         let context = outcome::Context {
             now,
@@ -127,7 +129,8 @@ impl Driver {
             clock_trusted: self.common.store.clock_is_trusted(),
         };
         let dice = Dice(rand::random());
-        let next = match (due, self.synchronous(dispatch)) {
+        let source = self.common.source(&dispatch.event.source);
+        let next = match (due, source.and_then(|source| source.settings.synchronous)) {
             (Some(due), Some(synchronous)) => {
                 outcome::next_while_waited_for(&answer.outcome, synchronous.late, retry, &context, due, dice)
             }
@@ -140,7 +143,7 @@ impl Driver {
     /// lives. How many wait is bounded by the lane; after the cut they wait no longer, so that a store which cannot write
     /// does not hold up the end.
     pub(super) async fn settle(&self, finished: Finished, next: Next) {
-        let upstream = &self.settings.name;
+        let upstream = &self.name;
         let id = finished.lease.event.id;
         let death = (next == Next::Dead).then(|| Death {
             source: finished.lease.event.source.clone(),
@@ -171,8 +174,8 @@ impl Driver {
 
     /// A dispatch died: counted, and said with the command that replays it.
     pub(super) fn mourn(&self, death: &Death) {
-        let (id, upstream) = (death.event, &self.settings.name);
-        self.metrics.dead.add(1);
+        let (id, upstream) = (death.event, &self.name);
+        self.metrics().dead.add(1);
         let (outcome, detail): (_, &dyn std::fmt::Display) = match &death.why {
             Why::Outcome(outcome) => (outcome.as_str(), &Detail(outcome)),
             Why::Late => ("late", &"its sender waited and was not answered"),
@@ -195,7 +198,7 @@ impl Driver {
     }
 
     fn log_attempt(&self, dispatch: &LeasedDispatch, outcome: &Outcome, took: Duration) {
-        let upstream = &self.settings.name;
+        let upstream = &self.name;
         debug!(
             source = %dispatch.event.source, event = %dispatch.event.id, %upstream, attempt = dispatch.attempt,
             outcome = outcome.as_str(), detail = %Detail(outcome), took_ms = took.as_millis(), "attempt ended"
@@ -229,7 +232,7 @@ pub(in crate::forward) struct Running {
 
 impl Running {
     pub(super) fn new(driver: Arc<Driver>, slot: Slot) -> Self {
-        driver.metrics.in_flight.add(1);
+        driver.metrics().in_flight.add(1);
         Self {
             driver,
             slot: Some(slot),
@@ -246,9 +249,9 @@ impl Running {
             }
             lane.stopped_total(now)
         });
-        self.driver.metrics.in_flight.add(-1);
+        self.driver.metrics().in_flight.add(-1);
         self.driver
-            .metrics
+            .metrics()
             .last_progress
             .set(self.driver.common.clock.now().as_secs());
         (Settling(Some(Arc::clone(&self.driver))), stopped_total)
@@ -263,7 +266,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
-            self.driver.metrics.in_flight.add(-1);
+            self.driver.metrics().in_flight.add(-1);
             self.driver.change(|lane, now| lane.abandoned(slot, now));
         }
     }

@@ -38,6 +38,11 @@ impl Urgent {
         self.waiting.is_empty()
     }
 
+    /// The lane task has begun.
+    pub(super) fn open(&mut self) {
+        self.closed = false;
+    }
+
     /// Those that do not wait any more go.
     fn forget_gone(&mut self) {
         self.waiting.retain(|waiter| !waiter.is_closed());
@@ -136,9 +141,13 @@ impl Driver {
         }
     }
 
-    /// What the source of a dispatch says of senders that wait.
-    pub(super) fn synchronous(&self, dispatch: &LeasedDispatch) -> Option<Synchronous> {
-        self.common.sources.get(&dispatch.event.source)?.synchronous
+    /// What the source of a dispatch says of senders that wait, if one may have waited for it.
+    fn synchronous(&self, dispatch: &LeasedDispatch) -> Option<Synchronous> {
+        let source = self.common.source(&dispatch.event.source)?;
+        source
+            .settings
+            .synchronous
+            .filter(|_| source.waited_for(&dispatch.event))
     }
 
     /// A dispatch from the queue, unless its sender waited for it and it is not to be attempted any more.
@@ -169,7 +178,7 @@ impl Driver {
             attempts: dispatch.attempt.saturating_sub(1),
             why: Why::Late,
         };
-        let (event, upstream) = (death.event, &self.settings.name);
+        let (event, upstream) = (death.event, &self.name);
         let declined = tokio::select! {
             biased;
             declined = self.common.store.decline(dispatch, then) => declined,

@@ -48,7 +48,14 @@ async fn together_they_keep_the_upstream_s_concurrency_while_units_move() {
         ids.push(two.add("app", "b").await);
     }
     one.store.grant(&name(), share(0, 4, None));
-    uses(&one, |used| used == ShareUse { applied: 0, busy: 0 }).await;
+    uses(&one, |used| {
+        used == ShareUse {
+            of: 4,
+            applied: 0,
+            busy: 0,
+        }
+    })
+    .await;
     two.store.grant(&name(), share(4, 4, None));
     for id in ids {
         two.reaches(id, DispatchState::Delivered).await;
@@ -102,7 +109,14 @@ async fn a_replica_that_lost_its_units_hands_back_what_it_has_not_begun() {
         .await;
     }
     one.store.grant(&name(), share(0, 1, None));
-    uses(&one, |used| used == ShareUse { applied: 0, busy: 1 }).await;
+    uses(&one, |used| {
+        used == ShareUse {
+            of: 1,
+            applied: 0,
+            busy: 1,
+        }
+    })
+    .await;
     two.store.grant(&name(), share(1, 1, None));
     for id in ids {
         let attempts = two.reaches(id, DispatchState::Delivered).await;

@@ -202,6 +202,17 @@ impl Data {
         }
     }
 
+    /// What lies ready there waits again, with its attempts unused; the window's feed ends.
+    pub(super) fn empty(&mut self, window: &Window) {
+        for Ready { dispatch: lease, .. } in window.close() {
+            if let Some(dispatch) = self.leased(lease.event.id, &lease.upstream, lease.token) {
+                dispatch.attempts -= 1;
+                dispatch.give_back();
+            }
+            lease.forget();
+        }
+    }
+
     pub(super) fn prune(&mut self, settings: &StoreSettings, now: Timestamp) {
         let tally = &mut self.tally;
         self.events.retain(|_position, row| {
@@ -270,10 +281,11 @@ pub(super) fn fill(
         }
         let Some(row) = events.get_mut(&position) else { continue };
         let dispatch = lease(row, upstream, handle.number, &handle.backend, now);
-        window.push(vec![Ready {
+        let left = window.push(vec![Ready {
             dispatch,
             weight: weight_of(0, row.event.body.len()),
         }]);
+        assert!(left.is_empty(), "a handle's windows are open");
     }
 }
 

@@ -218,8 +218,9 @@ fn plan(shared: &Shared, batch: Vec<Waiting>) -> (Vec<Entry>, Vec<Waiting>) {
             }
             let lane = shared.lanes.named(name);
             let token = lane
+                .as_ref()
                 // What somebody waits for is not for the lane.
-                .filter(|_lane| !shared.settings.synchronous.contains_key(&append.event.source))
+                .filter(|_lane| !shared.settings().synchronous.contains_key(&append.event.source))
                 .filter(|(_slot, lane)| lane.reserve(weight, now, monotonic))
                 .map(|_room| LeaseToken::new(rand::random()));
             dispatches.push(Planned {
@@ -300,7 +301,7 @@ async fn store(shared: &Shared, writer: i16, entries: &[Entry]) -> Result<Commit
     } else {
         include_str!("append_any.sql")
     };
-    let digest_window = millis(shared.settings.digest_window);
+    let digest_window = millis(shared.settings().digest_window);
     let ttl = millis(shared.tuning.lease_ttl);
     let started_at = now.as_millis();
     let step = Step::new(
@@ -378,7 +379,7 @@ impl<'a> Columns<'a> {
             self.of.push(entry.uuid);
             self.upstreams.push(planned.upstream);
             // In the order of arrival; a received-at time ahead of the database's clock must not delay it.
-            let due = shared.settings.due(&event.source, event.received_at.min(now));
+            let due = shared.settings().due(&event.source, event.received_at.min(now));
             self.due.push(due.as_millis());
             self.tokens.push(planned.token.map(LeaseToken::get));
             self.stopped_before.push(millis(stopped));

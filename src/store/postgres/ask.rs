@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) async fn lease_now(shared: &Arc<Shared>, want: &Want) -> Result<Found, StoreError> {
     shared.is_open()?;
-    let Some((slot, _lane)) = shared.lanes.named(&want.upstream) else {
+    let Some((slot, _lane)) = shared.lanes.configured(&want.upstream) else {
         return Err(StoreError::UnknownUpstream(want.upstream.clone()));
     };
     let event = Uuid::from_bytes(*want.event.as_bytes());
@@ -78,7 +78,7 @@ async fn ask(shared: &Arc<Shared>, want: &Want, slot: usize, event: Uuid, token:
     let now = shared.database.now();
     let sent = shared.leases_now();
     let (token_number, ttl) = (token.get(), millis(shared.tuning.lease_ttl));
-    let (start, due) = (now.as_millis(), shared.settings.due(&want.source, now).as_millis());
+    let (start, due) = (now.as_millis(), shared.settings().due(&want.source, now).as_millis());
     let steps = [
         Step::new(
             include_str!("lock_dispatch.sql"),
@@ -115,7 +115,7 @@ async fn ask(shared: &Arc<Shared>, want: &Want, slot: usize, event: Uuid, token:
         return Ok(Found::Over(Some(DispatchState::Dead)));
     };
     shared.remember(std::slice::from_ref(&grant));
-    Ok(Found::Leased(shared.leased(lane, grant)))
+    Ok(Found::Leased(shared.leased(&lane, grant)))
 }
 
 fn not_leased(want: &Want, row: &Row) -> Result<Found, Failure> {

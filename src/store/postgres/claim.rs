@@ -61,10 +61,10 @@ pub(super) async fn run(shared: Arc<Shared>, writer: i16) {
 /// How long nothing known is due that has room.
 fn until_due(shared: &Shared) -> Duration {
     let now = shared.database.now();
-    let due = |lane: &super::lanes::Lane| {
+    let due = |lane: Arc<super::lanes::Lane>| {
         let due = lane.state().next_due()?.since(now);
         // A lane whose window is full asks when it runs low.
-        (!due.is_zero() || lane.window.wants_more()).then_some(due)
+        (!due.is_zero() || lane.window().wants_more()).then_some(due)
     };
     let next = shared.lanes.iter().filter_map(due).min();
     next.unwrap_or(POLL).max(Duration::from_millis(5))
@@ -145,8 +145,8 @@ fn ask(shared: &Shared) -> Vec<Asked> {
             state.before_look()
         };
         // Set before looking, so that a feed that empties the window meanwhile asks again.
-        lane.window.backlog.store(true, Ordering::Release);
-        if !lane.window.wants_more() {
+        lane.window().backlog.store(true, Ordering::Release);
+        if !lane.window().wants_more() {
             continue;
         }
         let room = lane.reserve_for_claim(WINDOW_LOW);

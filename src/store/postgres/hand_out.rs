@@ -37,23 +37,25 @@ pub(super) struct Grant {
 
 impl Shared {
     pub(super) fn hand_out(self: &Arc<Self>, grants: Vec<Grant>) {
-        let mut by_lane: Vec<Vec<(Ready, bool)>> = self.lanes.iter().map(|_lane| Vec::new()).collect();
+        let lanes: Vec<Arc<Lane>> = self.lanes.iter().collect();
+        let mut by_lane: Vec<Vec<(Ready, bool)>> = lanes.iter().map(|_lane| Vec::new()).collect();
         self.remember(&grants);
         for grant in grants {
-            let (Some(lane), Some(ready)) = (self.lanes.get(grant.lane), by_lane.get_mut(grant.lane)) else {
+            let (Some(lane), Some(ready)) = (lanes.get(grant.lane), by_lane.get_mut(grant.lane)) else {
                 continue;
             };
             let (weight, reserved) = (grant.weight, grant.reserved);
             let dispatch = self.leased(lane, grant);
             ready.push((Ready { dispatch, weight }, reserved));
         }
-        for (lane, ready) in self.lanes.iter().zip(by_lane) {
+        for (slot, (lane, ready)) in lanes.iter().zip(by_lane).enumerate() {
             let reserved = ready.iter().filter(|(_ready, reserved)| *reserved);
             let (count, bytes) = reserved.fold((0, 0_usize), |(count, bytes), (ready, _reserved)| {
                 (count + 1, bytes.saturating_add(ready.weight))
             });
-            lane.window
-                .push(ready.into_iter().map(|(ready, _reserved)| ready).collect());
+            let ready = ready.into_iter().map(|(ready, _reserved)| ready).collect();
+            // Its upstream may have left the configuration meanwhile.
+            self.give_back_window(slot, lane.window().push(ready));
             lane.release(count, bytes);
         }
     }

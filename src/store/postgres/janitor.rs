@@ -129,10 +129,10 @@ pub(super) async fn measure(shared: &Shared) -> Result<(), Failure> {
     let Some(row) = rows.first() else { return Ok(()) };
     let used = u64::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0);
     shared.used_bytes.store(used, Ordering::Relaxed);
-    let spent = used >= shared.settings.max_bytes;
+    let spent = used >= shared.settings().max_bytes;
     if shared.disk_spent.swap(spent, Ordering::Relaxed) != spent {
         if spent {
-            let max_bytes = shared.settings.max_bytes;
+            let max_bytes = shared.settings().max_bytes;
             tracing::error!(
                 used,
                 max_bytes,
@@ -156,7 +156,7 @@ pub(super) async fn newest(shared: &Shared) -> Result<Option<Timestamp>, Failure
 
 fn part_width(shared: &Shared) -> i64 {
     let width = shared.tuning.part_width;
-    millis(width.unwrap_or_else(|| (shared.settings.retention / PARTS).clamp(PART_MIN, PART_MAX))).max(1)
+    millis(width.unwrap_or_else(|| (shared.settings().retention / PARTS).clamp(PART_MIN, PART_MAX))).max(1)
 }
 
 /// The smallest id of events received then.
@@ -224,8 +224,8 @@ pub(super) async fn make_parts(shared: &Shared, impossible: &mut HashSet<i64>) -
 fn cutoffs(shared: &Shared) -> (i64, i64) {
     let now = shared.database.now();
     (
-        now.before(shared.settings.retention).as_millis(),
-        now.before(shared.settings.dead_retention).as_millis(),
+        now.before(shared.settings().retention).as_millis(),
+        now.before(shared.settings().dead_retention).as_millis(),
     )
 }
 
@@ -319,9 +319,9 @@ async fn prune_keys(shared: &Shared, progress: &mut Progress) -> Result<(), Fail
         None => 0,
     };
     let now = shared.database.now();
-    let rules = now.before(shared.settings.window).as_millis();
+    let rules = now.before(shared.settings().window).as_millis();
     // Twice: the distance of two times of receipt decides, and either may be the later.
-    let digests = now.before(shared.settings.digest_window * 2).as_millis();
+    let digests = now.before(shared.settings().digest_window * 2).as_millis();
     let rounds = i64::try_from(Duration::from_secs(86_400).as_millis() / shared.tuning.janitor.as_millis().max(1));
     let budget = (pages / rounds.unwrap_or(i64::MAX).max(1)).max(KEY_PAGES_MIN);
     let mut done = 0;

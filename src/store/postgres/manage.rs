@@ -29,7 +29,7 @@ impl Backend {
         if let Some(names) = upstreams {
             let mut numbers = Vec::with_capacity(names.len());
             for name in names {
-                match shared.lanes.named(&name) {
+                match shared.lanes.configured(&name) {
                     Some((_slot, lane)) => numbers.push(lane.number),
                     None => return Err(StoreError::UnknownUpstream(name)),
                 }

@@ -214,7 +214,7 @@ impl Backend {
             let upstream = shared.upstream_name(number).await?;
             let state = match state_from(read(row, "state")?) {
                 // Nobody here takes it: it waits for its upstream to come back.
-                DispatchState::Pending if shared.lanes.numbered(number).is_none() => DispatchState::Held,
+                DispatchState::Pending if !shared.lanes.is_configured(number) => DispatchState::Held,
                 state => state,
             };
             let due: i64 = read(row, "due")?;
@@ -283,7 +283,7 @@ impl Backend {
             }
             let some = |state| states.get(&state).is_some_and(|count| *count > 0);
             let waits = some(DispatchState::Pending) || some(DispatchState::Leased);
-            if shared.lanes.numbered(number).is_none() {
+            if !shared.lanes.is_configured(number) {
                 let away = states.insert(DispatchState::Pending, 0).unwrap_or(0);
                 *states.entry(DispatchState::Held).or_default() += away;
             } else if waits {
@@ -297,7 +297,7 @@ impl Backend {
             };
             upstreams.insert(UpstreamName::new(name), shown);
         }
-        for lane in shared.lanes.iter() {
+        for lane in shared.lanes.iter().filter(|lane| lane.is_configured()) {
             upstreams.entry(lane.name.clone()).or_insert_with(|| UpstreamCounts {
                 states: DispatchState::ALL.into_iter().map(|state| (state, 0)).collect(),
                 ..UpstreamCounts::default()

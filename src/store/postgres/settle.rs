@@ -111,7 +111,7 @@ async fn record(shared: &Shared, writer: i16, endings: &Endings, unheard: bool) 
             (&rows.excerpts as _, Type::BYTEA_ARRAY),
             (&shared.replica as _, Type::UUID),
             (&writer as _, Type::INT2),
-            (&shared.settings.keep_deaths as _, Type::BOOL),
+            (&shared.keep_deaths as _, Type::BOOL),
             (&first as _, Type::UUID),
             (&last as _, Type::UUID),
         ],
@@ -218,7 +218,7 @@ impl Declined {
                 (&self.due as _, Type::INT8_ARRAY),
                 (&shared.replica as _, Type::UUID),
                 (writer as _, Type::INT2),
-                (&shared.settings.keep_deaths as _, Type::BOOL),
+                (&shared.keep_deaths as _, Type::BOOL),
             ],
         )
     }
@@ -336,7 +336,7 @@ fn publish(shared: &Shared, endings: Endings, ended: &Ended) {
     for settle in endings.settles {
         shared.leases.end(settle.lease.token);
         let lane = shared.lanes.get(settle.lease.lane);
-        let number = lane.map_or(0, |lane| lane.number);
+        let number = lane.as_ref().map_or(0, |lane| lane.number);
         if !ended.settled.contains(&(uuid(settle.lease.event), number)) {
             answers.push((settle.settled, Settled::LeaseLost));
             continue;
@@ -359,7 +359,7 @@ fn publish(shared: &Shared, endings: Endings, ended: &Ended) {
     for decline in endings.declines {
         shared.leases.end(decline.lease.token);
         let lane = shared.lanes.get(decline.lease.lane);
-        let number = lane.map_or(0, |lane| lane.number);
+        let number = lane.as_ref().map_or(0, |lane| lane.number);
         if !ended.declined.contains(&(uuid(decline.lease.event), number)) {
             answers.push((decline.settled, Settled::LeaseLost));
             continue;

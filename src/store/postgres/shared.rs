@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -31,7 +32,10 @@ pub(super) struct Shared {
     pub(super) replica: Uuid,
     /// For ids; begins anywhere in the lower half, so that it does not start over soon.
     pub(super) counter: AtomicU32,
-    pub(super) settings: StoreSettings,
+    /// What of it is [`Live`](crate::store::settings::Live) is replaced while the store is open.
+    pub(super) settings: ArcSwap<StoreSettings>,
+    /// See [`StoreSettings::keep_deaths`].
+    pub(super) keep_deaths: bool,
     pub(super) tuning: Tuning,
     pub(super) clock: Clock,
     pub(super) lease_clock: Clock,
@@ -62,6 +66,8 @@ pub(super) struct Shared {
     pub(super) commit_times: Arc<Histogram>,
     /// People's orders, one at a time: they share a writer of the tally.
     pub(super) orders: tokio::sync::Mutex<()>,
+    /// One other configuration at a time.
+    pub(super) reconfiguring: tokio::sync::Mutex<()>,
     /// Asks for dispatches, a few at a time.
     pub(super) asks: tokio::sync::Semaphore,
     /// How many deaths of an event there were when they were looked up.
@@ -94,6 +100,10 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
+    pub(super) fn settings(&self) -> Arc<StoreSettings> {
+        self.settings.load_full()
+    }
+
     /// The monotonic time that leases and shares are judged by.
     pub(super) fn leases_now(&self) -> Monotonic {
         self.lease_clock.monotonic()
@@ -190,7 +200,7 @@ impl Shared {
     /// What lies in a window above its lane's limit goes to those who can send it sooner.
     pub(super) fn give_back_surplus(&self) {
         for (slot, lane) in self.lanes.iter().enumerate() {
-            self.give_back_window(slot, lane.window.take_surplus());
+            self.give_back_window(slot, lane.window().take_surplus());
         }
     }
 

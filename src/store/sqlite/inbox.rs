@@ -17,6 +17,7 @@ use crate::store::calls::{Begin, Ending};
 use crate::store::model::{AppendError, Claim, LaneRecord, LaneSave, Next, Outcome, Settled};
 use crate::store::records::{RecordKey, Resolution, Resolved};
 use crate::store::reply::{Found, Reply, Unattempted, Want};
+use crate::store::settings::Live;
 use crate::store::{Discarded, Replayed, StoreError};
 use crate::time::Timestamp;
 
@@ -94,6 +95,15 @@ pub(super) enum Order {
         key: RecordKey,
         resolution: Resolution,
         reply: oneshot::Sender<Result<Resolved, StoreError>>,
+    },
+    /// Upstreams and sources as another configuration has them.
+    Reconfigure {
+        live: Live,
+        reply: oneshot::Sender<Result<(), StoreError>>,
+    },
+    /// What removed upstreams left behind is handed back in this turn.
+    Reconfigured {
+        reply: oneshot::Sender<Result<(), StoreError>>,
     },
     /// Position and number of each death.
     DeathsTold {

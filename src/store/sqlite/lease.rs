@@ -187,11 +187,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Leases that were dropped unsettled: pending again, in their old place; the number stays used.
+    /// Leases that were dropped unsettled: pending again, in their old place; the number of one that was taken stays used.
     pub(super) fn take_back(&mut self, turn: &mut Turn) -> rusqlite::Result<()> {
-        while let Some(lease) = self.give_backs.pop() {
-            turn.returned.push(lease);
-            self.give_back(turn, lease, 0)?;
+        while let Some(returned) = self.give_backs.pop() {
+            turn.returned.push(returned);
+            self.give_back(turn, returned.lease, u32::from(returned.unused))?;
         }
         Ok(())
     }
@@ -411,8 +411,9 @@ impl Writer {
             ready.push(Ready { dispatch, weight });
         }
         for (lane, ready) in self.lanes.iter().zip(by_lane) {
+            // What a window does not take gives itself back.
             if let Some(window) = &lane.window {
-                window.push(ready);
+                drop(window.push(ready));
             }
         }
     }

@@ -36,6 +36,13 @@ impl Writer {
                 let done = self.resolve(turn, &key, &resolution)?;
                 answer(reply, move |committed| committed.map(|()| done))
             }
+            Order::Reconfigure { live, reply } => {
+                let reconfigure = self.prepare_reconfigure(turn, live, reply)?;
+                turn.reconfigure.push(reconfigure);
+                Box::new(|_committed| ())
+            }
+            // It holds whether or not they could be handed back: they are tried again.
+            Order::Reconfigured { reply } => answer(reply, |_committed| Ok(())),
             Order::DeathsTold { deaths, reply } => {
                 turn.dirty = true;
                 let mut told = self.conn.prepare_cached(include_str!("death_told.sql"))?;

@@ -10,7 +10,7 @@ use super::filter::Bits;
 use super::keys::{Entry, Key, Keys, Kind, PAGES_MAX, Partition, entries, page_id};
 use super::lease::key_kind;
 use super::writer::Lane;
-use super::{DispatchId, States, Tuning, state_from, to_i64};
+use super::{DispatchId, Tuning, state_from, to_i64};
 use crate::id::{EventId, RouteName, SourceName, UpstreamName};
 use crate::store::OpenError;
 use crate::store::model::{DispatchState, LaneRecord};
@@ -110,11 +110,11 @@ fn lanes(conn: &Connection, upstreams: &[UpstreamName]) -> Result<Vec<Lane>, Ope
     let mut lanes = Vec::new();
     for name in upstreams {
         let upstream = learn_upstream(conn, name)?;
-        lanes.push(lane(upstream, name.clone(), Some(Arc::new(Window::default()))));
+        lanes.push(Lane::new(upstream, name.clone(), Some(Arc::new(Window::default()))));
     }
     for (upstream, name) in names(conn, "SELECT id, name FROM upstream")? {
         if !lanes.iter().any(|lane| lane.upstream == upstream) {
-            lanes.push(lane(upstream, UpstreamName::new(name), None));
+            lanes.push(Lane::new(upstream, UpstreamName::new(name), None));
         }
     }
     let mut statement = conn.prepare("SELECT upstream, paused, stopped_total FROM lane")?;
@@ -130,20 +130,6 @@ fn lanes(conn: &Connection, upstreams: &[UpstreamName]) -> Result<Vec<Lane>, Ope
         }
     }
     Ok(lanes)
-}
-
-fn lane(upstream: u32, name: UpstreamName, window: Option<Arc<Window>>) -> Lane {
-    Lane {
-        upstream,
-        name,
-        window,
-        next_due: None,
-        full_turns: 0,
-        states: States::default(),
-        made: 0,
-        pruned: 0,
-        record: LaneRecord::default(),
-    }
 }
 
 /// The number of an upstream's name, new or known.

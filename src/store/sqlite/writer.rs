@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use rusqlite::{Connection, params};
 use tokio::sync::watch;
 
@@ -28,7 +29,7 @@ use super::inbox::{Ask, Decline, Inbox, LeaseRef, Order, Patience, Settle, Work}
 use super::keys::Keys;
 use super::retention::Retention;
 use super::schema::{Files, Lock};
-use super::{Shared, States, Status, Tuning, describe, recover, schema};
+use super::{Outlet, Shared, States, Status, Tuning, describe, recover, schema};
 use crate::id::{EventId, SourceName, UpstreamName};
 use crate::key::DedupeKey;
 use crate::store::OpenError;
@@ -113,10 +114,33 @@ pub(super) struct Lane {
 }
 
 impl Lane {
+    /// One with no dispatches, as far as is known.
+    pub(super) fn new(upstream: u32, name: UpstreamName, window: Option<Arc<Window>>) -> Self {
+        Self {
+            upstream,
+            name,
+            window,
+            next_due: None,
+            full_turns: 0,
+            states: States::default(),
+            made: 0,
+            pruned: 0,
+            record: LaneRecord::default(),
+        }
+    }
+
     /// Notes that a dispatch is pending and due then. Early is harmless (a claim finds nothing), late is not.
     pub(super) fn pending_from(&mut self, due: crate::time::Timestamp) {
         self.next_due = Some(self.next_due.map_or(due, |next| next.min(due)));
     }
+}
+
+/// A lease that comes back unsettled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Returned {
+    pub(super) lease: LeaseRef,
+    /// It lay ready and was never taken: its attempt's number is free again.
+    pub(super) unused: bool,
 }
 
 /// A set of upstreams, as configured, made ready once.
@@ -145,8 +169,8 @@ pub(super) struct Writer {
     pub(super) declines: Vec<Decline>,
     /// Those whose event is not admitted yet wait here.
     pub(super) asks: Vec<Ask>,
-    pub(super) give_backs: Vec<LeaseRef>,
-    orders: VecDeque<Order>,
+    pub(super) give_backs: Vec<Returned>,
+    pub(super) orders: VecDeque<Order>,
     pub(super) calls: Calls,
     pub(super) tail: Tail,
     pub(super) keys: Keys,
@@ -193,15 +217,17 @@ pub(super) fn start(
     let wal_frames = Arc::new(AtomicU32::new(0));
     let recovered = recover::recover(&mut conn, &upstreams, &tuning)?;
     watch_wal(&mut conn, &wal_frames)?;
-    let windows = recovered
-        .lanes
-        .iter()
-        .filter_map(|lane| Some((lane.name.clone(), (lane.upstream, Arc::clone(lane.window.as_ref()?)))))
+    let configured = recovered.lanes.iter().filter(|lane| lane.window.is_some());
+    let outlets: HashMap<UpstreamName, Outlet> = configured
+        .map(|lane| {
+            let (upstream, window) = (lane.upstream, lane.window.clone());
+            (lane.name.clone(), Outlet { upstream, window })
+        })
         .collect();
     let shared = Arc::new(Shared {
         inbox: Inbox::new(),
         desk: Arc::new(Desk::default()),
-        windows,
+        outlets: ArcSwap::from_pointee(outlets),
         status: Mutex::new(Status {
             unadmitted_max: u64::try_from(settings.unadmitted).unwrap_or(u64::MAX),
             ..Status::default()
@@ -314,7 +340,13 @@ impl Drop for EndGuard {
         self.shared.desk.close();
         // Dropping what still waits answers it: the receivers see that the senders are gone.
         drop(self.shared.inbox.take(Patience::None, false));
-        for (_number, window) in self.shared.windows.values() {
+        for window in self
+            .shared
+            .outlets
+            .load()
+            .values()
+            .filter_map(|outlet| outlet.window.as_ref())
+        {
             window.close().into_iter().for_each(|ready| ready.dispatch.forget());
         }
         if std::thread::panicking() {
@@ -356,7 +388,9 @@ impl Writer {
         // Whoever waits no more is not kept while the store cannot answer.
         self.asks.retain(|ask| !ask.found.is_closed());
         self.asks.extend(work.asks);
-        self.give_backs.extend(work.give_backs);
+        let dropped = work.give_backs.into_iter();
+        self.give_backs
+            .extend(dropped.map(|lease| Returned { lease, unused: false }));
         self.orders.extend(work.orders);
         self.calls.begins.extend(work.begins);
         self.calls.endings.extend(work.endings);

@@ -10,6 +10,7 @@ pub(super) mod forget;
 pub(super) mod forward;
 pub(super) mod history;
 pub(super) mod manage;
+pub(super) mod reconfigure;
 pub(super) mod records;
 pub(super) mod redis;
 pub(super) mod reply;
@@ -57,6 +58,13 @@ macro_rules! contract {
             records::a_person_resolves_what_is_ambiguous_and_nothing_else,
             records::records_are_filtered_and_paged_newest_first,
             calls::calls_and_events_share_a_store,
+            reconfigure::an_upstream_that_is_removed_holds_its_dispatches_and_goes_on_when_it_is_back,
+            reconfigure::an_upstream_that_is_added_gets_what_was_held_for_it,
+            reconfigure::an_upstream_that_comes_back_is_as_paused_as_it_was,
+            reconfigure::the_same_configuration_again_changes_nothing,
+            reconfigure::which_senders_wait_follows_the_configuration,
+            reconfigure::keys_last_as_long_as_the_window_that_holds_now,
+            reconfigure::upstreams_that_come_and_go_lose_and_double_nothing,
             redis::a_death_is_kept_until_it_was_told,
             redis::a_second_death_is_told_again_also_when_it_comes_during_the_telling,
             redis::without_redis_no_death_is_kept,

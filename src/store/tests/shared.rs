@@ -3,6 +3,7 @@
 mod bouncer;
 mod calls;
 mod faults;
+mod reconfigure;
 mod relay;
 mod server;
 

@@ -46,7 +46,7 @@ pub(super) fn publish(shared: &Arc<Shared>, decided: Vec<(Entry, Decided)>) {
                                 lane.release(1, entry.weight);
                             }
                             if *state == DispatchState::Pending {
-                                let due = shared.settings.due(&event.source, event.received_at.min(now));
+                                let due = shared.settings().due(&event.source, event.received_at.min(now));
                                 lane.pending_from(due);
                                 others_may_take |= due <= now;
                             }
@@ -108,7 +108,7 @@ fn follow(
         let apart = received_at
             .since(survivor.received_at)
             .max(survivor.received_at.since(received_at));
-        if waiting.append.key.kind() == KeyKind::Digest && apart > shared.settings.digest_window {
+        if waiting.append.key.kind() == KeyKind::Digest && apart > shared.settings().digest_window {
             again.push(waiting);
             continue;
         }

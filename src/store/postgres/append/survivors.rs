@@ -46,7 +46,7 @@ async fn look_up(shared: &Shared, writer: i16, entries: &[Entry]) -> Result<Vec<
         .iter()
         .map(|entry| {
             shared
-                .settings
+                .settings()
                 .due(&entry.waiting.append.event.source, start)
                 .as_millis()
         })

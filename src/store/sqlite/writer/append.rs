@@ -8,8 +8,7 @@ use super::{Appended, BATCH_MAX, Lane, POSITIONS_RESERVED, ROUTES_MAX, Route, Tu
 use crate::id::{EventId, SourceName};
 use crate::store::append::Append;
 use crate::store::codec;
-use crate::store::model::LaneRecord;
-use crate::store::sqlite::{States, position, recover, to_i64};
+use crate::store::sqlite::{position, recover, to_i64};
 
 impl Writer {
     pub(super) fn write_appends(&mut self, turn: &mut Turn, batch: usize) -> rusqlite::Result<()> {
@@ -116,17 +115,7 @@ impl Writer {
                         let upstream = recover::learn_upstream(&self.conn, name)?;
                         let slot = self.lanes.len();
                         self.lane_of.insert(upstream, slot);
-                        self.lanes.push(Lane {
-                            upstream,
-                            name: name.clone(),
-                            window: None,
-                            next_due: None,
-                            full_turns: 0,
-                            states: States::default(),
-                            made: 0,
-                            pruned: 0,
-                            record: LaneRecord::default(),
-                        });
+                        self.lanes.push(Lane::new(upstream, name.clone(), None));
                         slot
                     }
                 };

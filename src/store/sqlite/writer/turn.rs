@@ -3,15 +3,16 @@
 use rusqlite::ErrorCode;
 use tokio::sync::oneshot;
 
-use super::{Appended, Writer};
+use super::{Appended, Returned, Writer};
 use crate::id::EventId;
 use crate::store::StoreError;
 use crate::store::calls::{Begin, Ending};
 use crate::store::model::{AppendError, DispatchState, LaneRecord, Notice, Receipt, Settled};
 use crate::store::records::{Completed, RecordKind};
 use crate::store::sqlite::ask::Answer;
-use crate::store::sqlite::inbox::{Ask, Decline, LeaseRef, Settle};
+use crate::store::sqlite::inbox::{Ask, Decline, Settle};
 use crate::store::sqlite::lease::Grant;
+use crate::store::sqlite::reconfigure::Reconfigure;
 use crate::store::sqlite::{LaneStatus, States, describe};
 use crate::store::window::Room;
 
@@ -35,7 +36,7 @@ pub(in crate::store::sqlite) struct Turn {
     pub(in crate::store::sqlite) settled: Vec<(Settle, Settled)>,
     pub(in crate::store::sqlite) declined: Vec<(Decline, Settled)>,
     pub(in crate::store::sqlite) asked: Vec<(Ask, Answer)>,
-    pub(in crate::store::sqlite) returned: Vec<LeaseRef>,
+    pub(in crate::store::sqlite) returned: Vec<Returned>,
     pub(in crate::store::sqlite) revoked: Vec<crate::id::LeaseToken>,
     /// What lanes saved, in order, by their slot.
     pub(in crate::store::sqlite) lane_records: Vec<(usize, LaneRecord)>,
@@ -44,6 +45,7 @@ pub(in crate::store::sqlite) struct Turn {
     pub(in crate::store::sqlite) ended: Vec<(Ending, Completed)>,
     /// From which state to which, none where there is no record.
     pub(in crate::store::sqlite) records_moved: Vec<(Option<RecordKind>, Option<RecordKind>)>,
+    pub(in crate::store::sqlite) reconfigure: Vec<Reconfigure>,
     pub(super) replies: Vec<Reply>,
     pub(in crate::store::sqlite) rooms: Vec<Room>,
     pub(in crate::store::sqlite) save_tally: bool,
@@ -110,6 +112,9 @@ impl Writer {
         if let Some(number) = turn.dropped_partition {
             self.keys.dropped(number);
         }
+        for reconfigure in turn.reconfigure {
+            self.take_over(reconfigure);
+        }
     }
 
     fn extend_tail(&mut self, appended: Vec<Appended>) {
@@ -175,6 +180,9 @@ impl Writer {
         // Dropping what was asked says that it failed.
         drop(turn.asked);
         self.give_backs.extend(turn.returned);
+        for reconfigure in turn.reconfigure {
+            reconfigure.refuse(&why);
+        }
         for reply in turn.replies {
             reply(Err(StoreError::Failed(why.clone())));
         }
@@ -203,7 +211,7 @@ impl Writer {
         }
     }
 
-    pub(super) fn publish_status(&self, untold: usize) {
+    pub(in crate::store::sqlite) fn publish_status(&self, untold: usize) {
         self.shared.status(|status| {
             status.unadmitted = u64::try_from(self.tail.count.saturating_add(untold)).unwrap_or(u64::MAX);
             status.records = self.calls.counts();
@@ -211,6 +219,7 @@ impl Writer {
             for (slot, lane) in self.lanes.iter().enumerate() {
                 match status.lanes.get_mut(slot) {
                     Some(shown) => {
+                        shown.configured = lane.window.is_some();
                         shown.states = lane.states;
                         shown.made = lane.made;
                         shown.pruned = lane.pruned;

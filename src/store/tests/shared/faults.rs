@@ -422,7 +422,11 @@ async fn the_shares_of_all_replicas_are_never_more_than_the_whole() {
 async fn units_in_use_are_not_granted_to_others() {
     let bench = Postgres::new().await;
     let one = bench.open().await;
-    let busy = |busy| crate::store::model::ShareUse { applied: busy, busy };
+    let busy = |busy| crate::store::model::ShareUse {
+        of: 16,
+        applied: busy,
+        busy,
+    };
     one.report_share_use(&app(), busy(16));
     let two = bench.open().await;
     let units = |store: &Store| store.share(&app()).unwrap().units;

@@ -1,0 +1,327 @@
+//! Another configuration while lanes run.
+
+use super::*;
+use crate::forward::answer::{Answered, Question, Unanswered};
+use crate::forward::settings::{Late, Synchronous};
+use crate::secret::Secret;
+use crate::store::reply::Want;
+use crate::verify::{SourceSecret, Verifier, VerifierOptions, presets};
+
+fn name(upstream: &str) -> UpstreamName {
+    UpstreamName::new(upstream)
+}
+
+fn shop() -> SourceName {
+    SourceName::new("shop")
+}
+
+fn source(forward_path: Option<&str>, synchronous: Option<Synchronous>) -> SourceSettings {
+    let secrets = vec![SourceSecret::new(Secret::new("whsec_test"))];
+    let verifier = Verifier::new(presets::find("stripe").unwrap(), secrets, VerifierOptions::default());
+    SourceSettings {
+        forward_path: forward_path.map(|path| path.parse().unwrap()),
+        verifier: Arc::new(verifier.unwrap()),
+        synchronous,
+    }
+}
+
+impl Scene {
+    /// As a reload does it.
+    async fn reconfigure(&self, upstreams: Vec<UpstreamSettings>, shop_is: Option<SourceSettings>) {
+        let mut live = StoreSettings::default().live(upstreams.iter().map(UpstreamSettings::for_store).collect());
+        if let Some(synchronous) = shop_is.as_ref().and_then(|source| source.synchronous) {
+            live.synchronous.insert(shop(), synchronous.patience);
+        }
+        self.store.reconfigure(live).await.unwrap();
+        self.forwarder
+            .reconfigure(upstreams, shop_is.map(|source| (shop(), source)));
+    }
+
+    async fn add_some(&self, count: usize) -> Vec<EventId> {
+        let mut ids = Vec::new();
+        for at in 0..count {
+            ids.push(self.add("app", &format!("d{at}")).await);
+        }
+        ids
+    }
+
+    async fn all_reach(&self, ids: &[EventId], state: DispatchState) {
+        for id in ids {
+            self.reaches(*id, state).await;
+        }
+    }
+
+    /// Waits until so many dispatches of `app` are held.
+    async fn holds(&self, count: u64) {
+        let held = async || {
+            let counts = self.store.counts().await.unwrap();
+            let app = counts.upstreams.get(&name("app"));
+            app.map_or(0, |app| app.states[&DispatchState::Held])
+        };
+        until(
+            async || (held().await == count).then_some(()),
+            async || held().await.to_string(),
+        )
+        .await;
+    }
+
+    /// Waits for the answer to an event, as its sender does.
+    async fn ask(&self, delivery: &str, synchronous: Synchronous) -> tokio::sync::oneshot::Receiver<Answered> {
+        let mut key = [0; 32];
+        key[..4].copy_from_slice(&self.next.load(Ordering::SeqCst).to_be_bytes());
+        let event = self.add("app", delivery).await;
+        let (clock, received_at) = (Clock::system(), event.received_at());
+        let question = Question {
+            want: Want {
+                event,
+                source: shop(),
+                key: DedupeKey::from_parts(key, KeyKind::Rule),
+                received_at,
+                upstream: name("app"),
+                take: true,
+            },
+            until: clock.monotonic().after(synchronous.patience),
+            due: received_at.after(synchronous.patience),
+        };
+        self.forwarder
+            .answer(question, self.metrics.source(&shop()), &self.tracker)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lower_and_a_higher_concurrency_hold_under_load() {
+    let app = App::start(|_, _| Reply::Late(Duration::from_millis(30), 200)).await;
+    let with = |concurrency| UpstreamSettings {
+        concurrency,
+        ..app.settings("app")
+    };
+    let scene = Scene::start(vec![with(8)]);
+    let mut ids = scene.add_some(40).await;
+    scene.lane_is("app", |lane| lane.running == 8).await;
+    scene.reconfigure(vec![with(2)], None).await;
+    scene.lane_is("app", |lane| lane.running <= 2).await;
+    app.running_max.store(0, Ordering::SeqCst);
+    ids.extend(scene.add_some(20).await);
+    scene.all_reach(&ids, DispatchState::Delivered).await;
+    assert_eq!(app.running_max.load(Ordering::SeqCst), 2);
+    scene.reconfigure(vec![with(6)], None).await;
+    ids.extend(scene.add_some(30).await);
+    scene.all_reach(&ids, DispatchState::Delivered).await;
+    assert_eq!(app.running_max.load(Ordering::SeqCst), 6);
+    assert_eq!(app.seen().len(), 90, "each once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_upstream_ends_what_runs_and_its_events_wait_until_it_is_back() {
+    let app = App::start(|delivery, _| match delivery {
+        "slow" => Reply::Late(Duration::from_millis(300), 200),
+        _ => Reply::Status(200),
+    })
+    .await;
+    let settings = UpstreamSettings {
+        concurrency: 1,
+        ..app.settings("app")
+    };
+    let scene = Scene::start(vec![settings.clone(), app.settings("other")]);
+    let slow = scene.add("app", "slow").await;
+    scene.lane_is("app", |lane| lane.running == 1).await;
+    let mut waiting = scene.add_some(5).await;
+    scene.reconfigure(vec![app.settings("other")], None).await;
+    assert!(scene.forwarder.status().keys().eq([&name("other")]));
+    assert!(matches!(
+        scene.forwarder.pause(&name("app")).await,
+        Err(LaneError::UnknownUpstream(_))
+    ));
+    waiting.extend(scene.add_some(3).await);
+    assert_eq!(scene.reaches(slow, DispatchState::Delivered).await.len(), 1);
+    scene.holds(8).await;
+    assert_eq!(app.seen().len(), 1, "nothing else was sent");
+
+    scene.reconfigure(vec![settings, app.settings("other")], None).await;
+    scene.all_reach(&waiting, DispatchState::Delivered).await;
+    assert_eq!(app.seen().len(), 9, "each once");
+    assert_eq!(app.running_max.load(Ordering::SeqCst), 1);
+    scene.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attempts_that_a_removed_upstream_left_running_count_when_it_is_back() {
+    let app = App::start(|delivery, _| match delivery {
+        "slow" => Reply::Never,
+        _ => Reply::Status(200),
+    })
+    .await;
+    let with = |concurrency| UpstreamSettings {
+        concurrency,
+        timeout: Duration::from_secs(60),
+        ..app.settings("app")
+    };
+    let scene = Scene::start(vec![with(2)]);
+    for _ in 0..2 {
+        scene.add("app", "slow").await;
+    }
+    scene.lane_is("app", |lane| lane.running == 2).await;
+    for concurrency in [1, 2] {
+        scene.reconfigure(Vec::new(), None).await;
+        scene.reconfigure(vec![with(concurrency)], None).await;
+    }
+    let waits = scene.add("app", "a").await;
+    assert_eq!(scene.status("app").running, 2);
+    scene.reconfigure(vec![with(3)], None).await;
+    scene.reaches(waits, DispatchState::Delivered).await;
+    assert_eq!(app.running_max.load(Ordering::SeqCst), 3);
+    assert_eq!(scene.status("app").running, 2);
+    scene.cut().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_url_is_for_new_attempts_and_what_runs_ends_where_it_began() {
+    let slow = App::start(|_, _| Reply::Late(Duration::from_millis(200), 200)).await;
+    let new = App::start(ONE).await;
+    let settings = UpstreamSettings {
+        concurrency: 4,
+        ..slow.settings("app")
+    };
+    let scene = Scene::start(vec![settings.clone()]);
+    let ids = scene.add_some(12).await;
+    scene.lane_is("app", |lane| lane.running == 4).await;
+    let moved = UpstreamSettings {
+        remote: new.settings("app").remote,
+        ..settings
+    };
+    scene.reconfigure(vec![moved], None).await;
+    scene.all_reach(&ids, DispatchState::Delivered).await;
+    assert_eq!((slow.seen().len(), new.seen().len()), (4, 8), "each once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_and_an_open_breaker_outlive_other_settings() {
+    let app = App::start(|delivery, _| Reply::Status(if delivery == "bad" { 500 } else { 200 })).await;
+    let with = |concurrency| UpstreamSettings {
+        concurrency,
+        ..app.settings("app")
+    };
+    let scene = Scene::start(vec![with(4)]);
+    for _ in 0..12 {
+        scene.add("app", "bad").await;
+    }
+    scene.lane_is("app", |lane| lane.breaker == BreakerState::Open).await;
+    scene.forwarder.pause(&name("app")).await.unwrap();
+    scene.reconfigure(vec![with(8)], None).await;
+    let lane = scene.status("app");
+    assert!(lane.paused && lane.breaker == BreakerState::Open, "{lane:?}");
+    scene.reconfigure(Vec::new(), None).await;
+    scene.reconfigure(vec![with(8)], None).await;
+    let lane = scene.status("app");
+    assert!(lane.paused && lane.breaker == BreakerState::Open, "{lane:?}");
+    let waits = scene.add("app", "good").await;
+    scene.forwarder.resume(&name("app")).await.unwrap();
+    scene.reaches(waits, DispatchState::Delivered).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upstream_whose_settings_are_the_same_is_not_touched() {
+    let app = App::start(ONE).await;
+    let (same, other) = (app.settings("app"), app.settings("other"));
+    let scene = Scene::start(vec![same.clone(), other.clone()]);
+    let shown = |scene: &Scene, at: usize| Arc::clone(&scene.forwarder.upstreams()[at].settings);
+    let before = (shown(&scene, 0), shown(&scene, 1));
+    let changed = UpstreamSettings {
+        timeout: Duration::from_secs(1),
+        ..other
+    };
+    scene.reconfigure(vec![same, changed.clone()], None).await;
+    assert!(Arc::ptr_eq(&before.0, &shown(&scene, 0)));
+    assert_eq!(*shown(&scene, 1), changed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_added_upstream_gets_what_was_held_for_it() {
+    let app = App::start(ONE).await;
+    let scene = Scene::start(vec![app.settings("other")]);
+    let ids = scene.add_some(3).await;
+    scene.holds(3).await;
+    scene
+        .reconfigure(vec![app.settings("app"), app.settings("other")], None)
+        .await;
+    scene.all_reach(&ids, DispatchState::Delivered).await;
+    assert_eq!(app.seen().len(), 3);
+    scene.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_s_path_holds_for_the_next_attempt_and_goes_with_the_source() {
+    let app = App::start(ONE).await;
+    let scene = Scene::start(vec![app.settings("app")]);
+    let upstreams = vec![app.settings("app")];
+    for path in [Some("/first"), Some("/second"), None] {
+        let source = path.map(|path| source(Some(path), None));
+        scene.reconfigure(upstreams.clone(), source).await;
+        let id = scene.add("app", "a").await;
+        scene.reaches(id, DispatchState::Delivered).await;
+        let seen = app.seen().pop().unwrap();
+        assert_eq!(seen.target, path.unwrap_or("/webhooks/shop?x=%2f"));
+    }
+}
+
+const WAITS: Synchronous = Synchronous {
+    patience: Duration::from_secs(8),
+    late: Late::Dead,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn senders_that_wait_for_a_removed_upstream_are_told() {
+    let app = App::start(|delivery, _| match delivery {
+        "runs" => Reply::Late(Duration::from_millis(400), 200),
+        _ => Reply::Status(200),
+    })
+    .await;
+    let settings = UpstreamSettings {
+        concurrency: 1,
+        ..app.settings("app")
+    };
+    let scene = Scene::start(vec![settings.clone()]);
+    scene
+        .reconfigure(vec![settings.clone()], Some(source(None, Some(WAITS))))
+        .await;
+    let runs = scene.ask("runs", WAITS).await;
+    scene.lane_is("app", |lane| lane.running == 1).await;
+    let waits = scene.ask("waits", WAITS).await;
+    scene.reconfigure(Vec::new(), Some(source(None, Some(WAITS)))).await;
+    let waits = tokio::time::timeout(PATIENCE / 2, waits).await.unwrap().unwrap();
+    assert!(
+        matches!(waits, Answered::Not(Unanswered::Closing | Unanswered::Elsewhere)),
+        "{waits:?}"
+    );
+    let late = scene.ask("late", WAITS).await.await.unwrap();
+    assert!(matches!(late, Answered::Not(Unanswered::Elsewhere)), "{late:?}");
+    let runs = runs.await.unwrap();
+    assert!(
+        matches!(&runs, Answered::Relayed(reply) if reply.status == 200),
+        "what runs is answered: {runs:?}"
+    );
+    assert_eq!(app.seen().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_received_before_its_source_became_synchronous_is_delivered_as_promised() {
+    let app = App::start(|_, count| Reply::Status(if count == 0 { 503 } else { 200 })).await;
+    let settings = UpstreamSettings {
+        retry: Retry {
+            first: Duration::from_secs(2),
+            max: Duration::from_secs(2),
+            ..Retry::default()
+        },
+        ..app.settings("app")
+    };
+    let scene = Scene::start(vec![settings.clone()]);
+    scene
+        .reconfigure(vec![settings.clone()], Some(source(None, None)))
+        .await;
+    scene.forwarder.pause(&name("app")).await.unwrap();
+    let ids = scene.add_some(3).await;
+    scene.reconfigure(vec![settings], Some(source(None, Some(WAITS)))).await;
+    scene.forwarder.resume(&name("app")).await.unwrap();
+    scene.all_reach(&ids, DispatchState::Delivered).await;
+    assert_eq!(app.seen().len(), 6, "tried again like any other");
+}
