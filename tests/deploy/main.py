@@ -6,11 +6,12 @@ import traceback
 import container
 import kubernetes
 import monitoring
+import proxies
 import shells
 import systemd
 from tools import CHECKS
 
-ROOMS = [container, systemd, kubernetes, monitoring, shells]
+ROOMS = [container, systemd, kubernetes, monitoring, shells, proxies]
 
 passed = failed = 0
 for check in CHECKS:

@@ -149,3 +149,13 @@ def server(toml, environment=None, wrapper=()):
             eventually("the server to be ready", lambda: child.poll() is not None or is_ready(f"{url}/readyz"))
             assert child.poll() is None, "the server ended"
             yield url
+
+
+def certificate(folder, name):
+    """A certificate and its key, in files of a folder."""
+    cert, key = Path(folder) / "cert.pem", Path(folder) / "key.pem"
+    run(
+        "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30",
+        "-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}", "-out", cert, "-keyout", key, quiet=True,
+    )
+    return cert, key
