@@ -12,6 +12,7 @@ pub mod auth;
 pub mod dto;
 pub mod error;
 
+mod backup;
 mod events;
 mod idempotency;
 mod listen;
@@ -46,6 +47,11 @@ const BODY_LIMIT: usize = 64 << 10;
 
 /// From the end of the head to the start of the answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The same for a backup, whose copy is made first.
+const BACKUP_TIMEOUT: Duration = Duration::from_secs(3_600);
+
+const BACKUP_PATH: &str = "/api/v1/store/backup";
 
 /// `[admin]`.
 #[derive(Clone, Debug)]
@@ -126,6 +132,7 @@ fn router(admin: Arc<Admin>) -> Router {
         .route("/api/v1/upstreams", get(upstreams::list))
         .route("/api/v1/upstreams/{name}/pause", post(upstreams::pause))
         .route("/api/v1/upstreams/{name}/resume", post(upstreams::resume))
+        .route(BACKUP_PATH, post(backup::take))
         .route("/api/v1/openapi.json", get(openapi))
         .route("/", get(async || ApiError::NoPage))
         .fallback(async || ApiError::NoSuchPath)
@@ -143,10 +150,14 @@ async fn gate(
     next: Next,
 ) -> Response {
     let (parts, body) = request.into_parts();
+    let patience = match parts.uri.path() {
+        BACKUP_PATH => BACKUP_TIMEOUT,
+        _ => REQUEST_TIMEOUT,
+    };
     let mut response = match auth::allow(&admin.settings, local, &parts) {
         Ok(()) => {
             let answer = next.run(Request::from_parts(parts, body));
-            match tokio::time::timeout(REQUEST_TIMEOUT, answer).await {
+            match tokio::time::timeout(patience, answer).await {
                 Ok(response) => response,
                 Err(_elapsed) => ApiError::Timeout.into_response(),
             }

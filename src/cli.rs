@@ -18,6 +18,7 @@ pub mod send;
 pub mod serve;
 pub mod sign;
 pub mod status;
+pub mod store;
 pub mod tail;
 pub mod upstreams;
 pub mod verify;
@@ -70,6 +71,8 @@ pub enum Command {
     Tail(tail::Args),
     /// Find calls with an Idempotency-Key, and resolve those of which nobody knows whether they took effect
     Idempotency(idempotency::Args),
+    /// Back up the embedded store, and restore it
+    Store(store::Args),
     /// Print the script that completes commands and options in a shell
     Completions(completions::Args),
     /// Print the manual page, or write all of them
@@ -84,9 +87,6 @@ pub enum Command {
     /// Prove an operator's own set-up
     #[command(hide = true)]
     Selftest(Later),
-    /// Back up and restore a store
-    #[command(hide = true)]
-    Store(Later),
 }
 
 /// A command of a later version: takes anything, does nothing, and says so.
@@ -127,12 +127,12 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Events(args) => events::run(args),
         Command::Tail(args) => tail::run(args),
         Command::Idempotency(args) => idempotency::run(args),
+        Command::Store(args) => store::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => completions::man(args),
         Command::Reload(_) => Ok(not_in_this_version("reload")),
         Command::Sources(_) => Ok(not_in_this_version("sources")),
         Command::Selftest(_) => Ok(not_in_this_version("selftest")),
-        Command::Store(_) => Ok(not_in_this_version("store")),
     }
 }
 

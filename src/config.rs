@@ -35,7 +35,7 @@ use crate::id::SourceName;
 use crate::ingest::source::{Limits, Source};
 use crate::reader::{At, Document};
 use crate::routes::settings::RouteSettings;
-use crate::store::settings::StoreSettings;
+use crate::store::settings::{Place, StoreSettings};
 
 /// Where a configuration is looked for when none is named.
 pub const PLACES: [&str; 2] = ["hooksluice.toml", "/etc/hooksluice/hooksluice.toml"];
@@ -214,6 +214,19 @@ pub fn review_text(name: &str, text: &str, environment: &Environment, without_se
     Review {
         summary: config.map(|config| report::summary(name, &config, &report)),
         report,
+    }
+}
+
+/// Where the store of the file at `path` (or the first of [`PLACES`] that exists) is. Secrets are not looked up, so this
+/// opens no database.
+///
+/// # Errors
+/// The report of everything that is wrong.
+pub fn store_place(path: Option<&Path>, environment: &Environment) -> Result<Place, Report> {
+    let (name, text) = read(path)?;
+    match judge(&name, &text, Secrets::Skip(environment)) {
+        (Some(config), _) => Ok(config.store().place),
+        (None, report) => Err(report),
     }
 }
 

@@ -7,6 +7,7 @@
 //! attempt's number is durable before its lease is handed out, and a lost lease cannot settle).
 
 mod append;
+pub mod backup;
 mod calls;
 mod claims;
 pub mod codec;
@@ -65,6 +66,16 @@ pub enum OpenError {
         found: i32,
         /// The newest this version can read.
         known: i32,
+    },
+    /// It is a copy, and Redis was told of the events of the store that was copied under this name.
+    #[error(
+        "the store was restored from a backup, and Redis may hold keys under `[dedupe.redis] namespace = {namespace:?}` of \
+         events that came after the backup and are lost: deliveries of them would be dropped. Choose another namespace, the \
+         same at every replica"
+    )]
+    Retired {
+        /// The name.
+        namespace: String,
     },
     /// The file is something else.
     #[error("{path:?} is not a hooksluice store")]

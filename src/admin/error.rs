@@ -7,6 +7,7 @@ use tracing::error;
 
 use super::dto::{ErrorBody, ErrorDetail};
 use crate::store::StoreError;
+use crate::store::backup::BackupError;
 
 /// Why a request to the admin API was not done.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +82,9 @@ pub enum ApiError {
     /// The store could not answer.
     #[error("the store could not answer: {0}")]
     Store(#[source] StoreError),
+    /// There is no backup, and why.
+    #[error("no backup was made: {0}")]
+    Backup(#[from] BackupError),
     /// The metrics could not be written as text.
     #[error("the metrics could not be printed")]
     Metrics,
@@ -108,6 +112,12 @@ impl ApiError {
             Self::NotAmbiguous(_) => "not_ambiguous",
             Self::NoSuchUpstream(_) | Self::UnknownUpstream { .. } => "no_such_upstream",
             Self::NotRecorded { .. } => "not_recorded",
+            Self::Backup(BackupError::Shared) => "store_is_shared",
+            Self::Backup(BackupError::Running) => "backup_running",
+            Self::Backup(BackupError::NoRoom { .. }) => "no_room",
+            Self::Backup(BackupError::TooBusy { .. } | BackupError::Stopped | BackupError::Failed(_)) => {
+                "backup_failed"
+            }
             Self::Metrics => "metrics_failed",
             Self::Store(_) => "store_failed",
             Self::Timeout => "timeout",
@@ -125,7 +135,11 @@ impl ApiError {
             Self::NoSuchPath | Self::NoPage | Self::NoSuchEvent | Self::NoSuchRecord | Self::UnknownUpstream { .. } => {
                 StatusCode::NOT_FOUND
             }
-            Self::NotAdmitted | Self::NotAmbiguous(_) => StatusCode::CONFLICT,
+            Self::NotAdmitted | Self::NotAmbiguous(_) | Self::Backup(BackupError::Shared | BackupError::Running) => {
+                StatusCode::CONFLICT
+            }
+            Self::Backup(BackupError::NoRoom { .. }) => StatusCode::INSUFFICIENT_STORAGE,
+            Self::Backup(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::Metrics => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Store(_) | Self::NotRecorded { .. } | Self::Timeout => StatusCode::SERVICE_UNAVAILABLE,

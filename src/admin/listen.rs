@@ -1,6 +1,7 @@
 //! The admin listener's accept loop: few connections, none of them for ever.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::{Extension, Router};
@@ -21,11 +22,22 @@ const CONNECTIONS: usize = 64;
 /// From the start of waiting for a head to its end, idle time on a kept connection included.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The longest life of a connection.
+/// The longest life of a connection, but for one that gets on with a long answer: it has as long again each time.
 const CONNECTION_AGE: Duration = Duration::from_secs(600);
 
 /// How long open connections may take to end after the stop.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// How far a connection's long answers have come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Progress(Arc<AtomicU64>);
+
+impl Progress {
+    /// A part of a long answer was taken by the client.
+    pub(super) fn made(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
 
 /// Accepts until `stop`, then lets running requests end for [`GRACE`].
 pub(super) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
@@ -51,11 +63,16 @@ pub(super) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
         let (router, stop) = (router.clone(), stop.clone());
         connections.spawn(async move {
             let _slot = slot;
-            if tokio::time::timeout(CONNECTION_AGE, connection(stream, router, stop))
-                .await
-                .is_err()
-            {
-                debug!("an admin connection reached its longest life");
+            let progress = Progress::default();
+            let mut connection = Box::pin(connection(stream, router, progress.clone(), stop));
+            let mut before = 0;
+            while tokio::time::timeout(CONNECTION_AGE, connection.as_mut()).await.is_err() {
+                let now = progress.0.load(Ordering::Relaxed);
+                if now == before {
+                    debug!("an admin connection reached its longest life");
+                    break;
+                }
+                before = now;
             }
         });
     }
@@ -65,11 +82,13 @@ pub(super) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, stop: CancellationToken) {
+async fn connection(stream: TcpStream, router: Router, progress: Progress, stop: CancellationToken) {
     let Ok(local) = stream.local_addr() else {
         return; // gone already
     };
-    let router = router.layer(Extension(LocalAddress(local.ip())));
+    let router = router
+        .layer(Extension(LocalAddress(local.ip())))
+        .layer(Extension(progress));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)

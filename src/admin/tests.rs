@@ -88,7 +88,7 @@ impl Running {
             .await
             .unwrap()
             .unwrap();
-        String::from_utf8(answer).unwrap()
+        String::from_utf8_lossy(&answer).into_owned()
     }
 
     async fn get(&self, path: &str) -> String {

@@ -7,6 +7,7 @@ use clap::Args;
 use http::uri::{PathAndQuery, Scheme};
 use http::{Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -24,6 +25,12 @@ const ANSWER_LIMIT: usize = 128 << 20;
 
 /// From the start of connecting to the end of the answer.
 const TIMEOUT: Duration = Duration::from_secs(35);
+
+/// From the start of connecting to the start of a file, which is made first.
+const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(3_600);
+
+/// Between two parts of a file.
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Everything but RFC 3986's unreserved characters.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -75,6 +82,9 @@ pub enum ClientError {
     /// No whole answer in time.
     #[error("the server at {0} did not answer within {timeout}s", timeout = TIMEOUT.as_secs())]
     Timeout(String),
+    /// A file does not come on.
+    #[error("the server at {0} does not go on with its answer")]
+    Stalled(String),
     /// The answer broke off or was over the limit.
     #[error("the server's answer could not be read")]
     Answer(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -147,20 +157,7 @@ impl AdminClient {
 
     /// The status and body of a path, whatever they are.
     pub async fn raw(&self, method: Method, path: &str, body: Bytes) -> Result<(StatusCode, Bytes), ClientError> {
-        let target: PathAndQuery = path.parse().map_err(http::Error::from)?;
-        let mut parts = self.admin.clone().into_parts();
-        parts.path_and_query = Some(target);
-        let mut request = Request::builder()
-            .method(method)
-            .uri(Uri::from_parts(parts).map_err(http::Error::from)?)
-            .header(header::CONTENT_TYPE, "application/json");
-        if let Some(token) = &self.token {
-            let line = [b"Bearer ", token.expose()].concat();
-            let mut value = header::HeaderValue::from_bytes(&line).map_err(ClientError::BadToken)?;
-            value.set_sensitive(true);
-            request = request.header(header::AUTHORIZATION, value);
-        }
-        let request = request.body(Full::new(body))?;
+        let request = self.request(method, path, body)?;
         let exchange = async {
             let response = self
                 .http
@@ -185,6 +182,50 @@ impl AdminClient {
         }
     }
 
+    fn request(&self, method: Method, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, ClientError> {
+        let target: PathAndQuery = path.parse().map_err(http::Error::from)?;
+        let mut parts = self.admin.clone().into_parts();
+        parts.path_and_query = Some(target);
+        let mut request = Request::builder()
+            .method(method)
+            .uri(Uri::from_parts(parts).map_err(http::Error::from)?)
+            .header(header::CONTENT_TYPE, "application/json");
+        if let Some(token) = &self.token {
+            let line = [b"Bearer ", token.expose()].concat();
+            let mut value = header::HeaderValue::from_bytes(&line).map_err(ClientError::BadToken)?;
+            value.set_sensitive(true);
+            request = request.header(header::AUTHORIZATION, value);
+        }
+        Ok(request.body(Full::new(body))?)
+    }
+
+    /// Asks for a change whose answer is a file. It may take long to begin; then it has to get on.
+    pub async fn download(&self, path: &str) -> Result<Download, ClientError> {
+        let admin = self.admin.to_string();
+        let request = self.request(Method::POST, path, Bytes::new())?;
+        let answer = tokio::time::timeout(DOWNLOAD_TIMEOUT, self.http.request(request)).await;
+        let response = match answer {
+            Ok(Ok(response)) => response,
+            Ok(Err(source)) => return Err(ClientError::Connect { admin, source }),
+            Err(_elapsed) => return Err(ClientError::Stalled(admin)),
+        };
+        let status = response.status();
+        let mut download = Download {
+            admin,
+            body: response.into_body(),
+        };
+        if status.is_success() {
+            return Ok(download);
+        }
+        let mut said = Vec::new();
+        while let Some(part) = download.next().await? {
+            if said.len() < ANSWER_LIMIT {
+                said.extend_from_slice(&part);
+            }
+        }
+        Err(self.refusal(status, &said))
+    }
+
     async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, ClientError> {
         let (status, body) = self.raw(method, path, body).await?;
         let foreign = |source| ClientError::Foreign {
@@ -194,17 +235,50 @@ impl AdminClient {
         if status.is_success() {
             return serde_json::from_slice(&body).map_err(foreign);
         }
-        let error: ErrorBody = serde_json::from_slice(&body).map_err(foreign)?;
-        if status == StatusCode::UNAUTHORIZED {
-            return Err(match self.token {
+        Err(self.refusal(status, &body))
+    }
+
+    /// What an answer that is no success says.
+    fn refusal(&self, status: StatusCode, body: &[u8]) -> ClientError {
+        match serde_json::from_slice::<ErrorBody>(body) {
+            Err(source) => ClientError::Foreign {
+                admin: self.admin.to_string(),
+                source,
+            },
+            Ok(_) if status == StatusCode::UNAUTHORIZED => match self.token {
                 None => ClientError::TokenRequired,
                 Some(_) => ClientError::TokenRefused,
-            });
+            },
+            Ok(error) => ClientError::Refused {
+                status,
+                message: error.error.message,
+            },
         }
-        Err(ClientError::Refused {
-            status,
-            message: error.error.message,
-        })
+    }
+}
+
+/// A file that a server hands out.
+#[derive(Debug)]
+pub struct Download {
+    admin: String,
+    body: Incoming,
+}
+
+impl Download {
+    /// The next part; `None` at the end, which is the whole file's.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
+        loop {
+            match tokio::time::timeout(STALL_TIMEOUT, self.body.frame()).await {
+                Ok(None) => return Ok(None),
+                Ok(Some(Ok(frame))) => {
+                    if let Ok(part) = frame.into_data() {
+                        return Ok(Some(part));
+                    }
+                }
+                Ok(Some(Err(error))) => return Err(ClientError::Answer(Box::new(error))),
+                Err(_elapsed) => return Err(ClientError::Stalled(self.admin.clone())),
+            }
+        }
     }
 }
 

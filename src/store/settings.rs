@@ -138,6 +138,9 @@ pub struct SqliteSettings {
     /// Several replicas have a store each: what was appended is admitted only with a
     /// [`Claim`](crate::store::model::Claim).
     pub separate: bool,
+    /// The name under which Redis is told of the events, where it is. A copy of a store is not opened under a name of
+    /// the store that it was copied from.
+    pub namespace: Option<String>,
 }
 
 impl Default for SqliteSettings {
@@ -146,6 +149,7 @@ impl Default for SqliteSettings {
             path: PathBuf::from("hooksluice-data"),
             min_free: 512 << 20,
             separate: false,
+            namespace: None,
         }
     }
 }

@@ -26,6 +26,7 @@
 
 mod admit;
 mod ask;
+pub(super) mod backup;
 mod calls;
 mod checkpoint;
 mod claim;
@@ -38,6 +39,7 @@ mod manage;
 mod reader;
 mod reconfigure;
 mod recover;
+pub(super) mod restore;
 mod retention;
 mod schema;
 mod seal;
@@ -51,7 +53,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use rusqlite::types::{ToSql, ToSqlOutput};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use self::inbox::{Ask, Decline, Inbox, LeaseRef, Order, Settle};
 use self::reader::Reader;
@@ -86,6 +88,8 @@ pub(super) struct Tuning {
     pub(super) tail_events: usize,
     /// Bytes of them.
     pub(super) tail_bytes: usize,
+    /// A backup is given up when the log, which cannot start anew meanwhile, is longer than this.
+    pub(super) copy_wal_max: u64,
 }
 
 impl Default for Tuning {
@@ -95,6 +99,7 @@ impl Default for Tuning {
             partition_keys: keys::PARTITION_KEYS,
             tail_events: 8_192,
             tail_bytes: 8 << 20,
+            copy_wal_max: 4 << 30,
         }
     }
 }
@@ -292,6 +297,10 @@ pub(super) struct Backend {
     separate: bool,
     /// Deaths that are being told, with their numbers.
     telling: Mutex<HashMap<EventId, i64>>,
+    /// The right to make a copy, of which there is one.
+    copying: Arc<Semaphore>,
+    copy_wal_max: u64,
+    min_free: u64,
 }
 
 impl fmt::Debug for Backend {
@@ -313,11 +322,15 @@ impl Backend {
     ) -> Result<Self, OpenError> {
         let (ended_sender, ended) = watch::channel(false);
         let upstreams = lanes.into_iter().map(|lane| lane.upstream).collect();
+        let copy_wal_max = tuning.copy_wal_max;
         let shared = writer::start(settings, place, upstreams, clock.clone(), notices, tuning, ended_sender)?;
         Ok(Self {
             clock,
             separate: place.separate,
             telling: Mutex::default(),
+            copying: Arc::new(Semaphore::new(1)),
+            copy_wal_max,
+            min_free: place.min_free,
             shared,
             files: Files::new(&place.path),
             readers: Mutex::new(Vec::new()),

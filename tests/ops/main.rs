@@ -17,4 +17,5 @@
 #[path = "../harness/harness.rs"]
 mod harness;
 
+mod backup;
 mod secrets;

@@ -85,11 +85,14 @@ fn every_block_is_played_judged_or_excused() {
 }
 
 /// What a scene needs that its own blocks do not make, by its title.
-const GROUNDS: &[(&str, &str)] = &[(
-    "Operating it: Pausing an upstream",
-    "export SECRET=0123456789abcdef0123456789abcdef\n\
-     hooksluice serve --provider github --secret-env SECRET --upstream http://127.0.0.1:3000\n",
-)];
+const GROUNDS: &[(&str, &str)] = &[
+    ("Operating it: Pausing an upstream", RUNNING),
+    ("Operating it: Backup and restore", RUNNING),
+];
+
+/// A server with one source.
+const RUNNING: &str = "export SECRET=0123456789abcdef0123456789abcdef\n\
+                       hooksluice serve --provider github --secret-env SECRET --upstream http://127.0.0.1:3000\n";
 
 #[test]
 fn every_command_of_the_readme_does_what_it_says() {

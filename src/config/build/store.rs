@@ -89,10 +89,12 @@ fn sqlite(file: &File, problems: &mut Diagnostics) -> SqliteSettings {
             Some(format!("the default is \"{}\"", defaults::STORE_PATH)),
         );
     }
+    let redis = file.dedupe.redis.as_ref();
     let settings = SqliteSettings {
         path: written.map_or(defaults::STORE_PATH, |path| &path.value).into(),
         min_free: within(&file.store.min_free, &defaults::MIN_FREE, "store.min_free", problems),
         separate: file.dedupe.redis.is_some(),
+        namespace: redis.and_then(|redis| Some(redis.value.namespace.as_ref()?.value.clone())),
     };
     if settings.min_free == 0 {
         problems.warning(

@@ -208,7 +208,7 @@ impl Writer {
                     tracing::warn!(
                         bytes,
                         copied,
-                        "the store's log grows: some other program holds a read transaction open on it"
+                        "the store's log grows: a backup, or some other program, holds a read transaction open on it"
                     );
                 }
             }

@@ -10,19 +10,20 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, FileControl, OpenFlags};
+use rusqlite::{Connection, FileControl, OpenFlags, OptionalExtension};
 
 use crate::store::OpenError;
 
 /// "hslc": marks the file as ours.
 const APPLICATION_ID: i32 = 0x6873_6c63;
 /// The newest schema this version knows; also the number of [`MIGRATIONS`].
-const SCHEMA_VERSION: i32 = 4;
-const MIGRATIONS: [&str; 4] = [
+pub(super) const SCHEMA_VERSION: i32 = 5;
+const MIGRATIONS: [&str; 5] = [
     include_str!("schema_1.sql"),
     include_str!("schema_2.sql"),
     include_str!("schema_3.sql"),
     include_str!("schema_4.sql"),
+    include_str!("schema_5.sql"),
 ];
 
 /// Pages of 8 KiB: measured best for rows of 1 to 2 KiB (four or five a page, no overflow page up to 8 KiB).
@@ -37,6 +38,10 @@ pub(super) struct Files {
     /// The index of the log, in memory that SQLite's connections share.
     pub(super) shm: PathBuf,
     pub(super) reserve: PathBuf,
+    /// A copy that is being made.
+    pub(super) copying: PathBuf,
+    /// A database that is being restored.
+    pub(super) restoring: PathBuf,
 }
 
 impl Files {
@@ -47,6 +52,8 @@ impl Files {
             wal: directory.join("hooksluice.db-wal"),
             shm: directory.join("hooksluice.db-shm"),
             reserve: directory.join("reserve"),
+            copying: directory.join("backup.tmp"),
+            restoring: directory.join("restore.tmp"),
         }
     }
 }
@@ -90,6 +97,9 @@ pub(super) fn open_writer(files: &Files, wal_bytes: u64) -> Result<Connection, O
     super::disk::warn_of_place(&files.directory);
     let version = known_version(&files.database)?;
     refuse_incomplete(files, version)?;
+    for path in [&files.copying, &files.restoring] {
+        super::backup::remove(path);
+    }
     private(&files.database).map_err(|error| OpenError::io(&files.database, error))?;
     let mut conn = connect(&files.database, OpenFlags::SQLITE_OPEN_READ_WRITE, 8 << 10)?;
     conn.pragma_update(None, "page_size", PAGE_SIZE)?;
@@ -153,14 +163,18 @@ fn connect(path: &Path, access: OpenFlags, cache_kib: i64) -> Result<Connection,
 /// A first opening that was interrupted leaves no such sight: the log is made after the database's first page is
 /// synced, the version reaches that page through the log, and the reserve comes last. Nor does a backup of the database
 /// alone, put into an empty directory.
-fn refuse_incomplete(files: &Files, version: Option<i32>) -> Result<(), OpenError> {
+pub(super) fn refuse_incomplete(files: &Files, version: Option<i32>) -> Result<(), OpenError> {
     let filled = |path: &Path| match std::fs::symlink_metadata(path) {
         Ok(file) => Ok(file.len() > 0),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(OpenError::io(path, error)),
     };
     let (lost, signs) = match version {
-        None => (&files.database, vec![&files.wal, &files.reserve, &files.shm]),
+        // A restore that was interrupted may just have moved the old one aside.
+        None => (
+            &files.database,
+            vec![&files.wal, &files.reserve, &files.shm, &files.restoring],
+        ),
         Some(_) if filled(&files.wal)? => return Ok(()),
         Some(0) => (&files.wal, vec![&files.reserve]),
         Some(_) => (&files.wal, vec![&files.reserve, &files.shm]),
@@ -178,7 +192,7 @@ fn refuse_incomplete(files: &Files, version: Option<i32>) -> Result<(), OpenErro
 
 /// The schema's version; `None` where there is no database. Looks at the header's bytes without SQLite, since SQLite's
 /// own opening may already write.
-fn known_version(path: &Path) -> Result<Option<i32>, OpenError> {
+pub(super) fn known_version(path: &Path) -> Result<Option<i32>, OpenError> {
     let mut header = [0; 100];
     match File::open(path).and_then(|mut file| file.read_exact(&mut header)) {
         Ok(()) => {}
@@ -214,7 +228,40 @@ fn known_version(path: &Path) -> Result<Option<i32>, OpenError> {
     Ok(Some(version))
 }
 
-fn migrate(conn: &mut Connection) -> Result<(), OpenError> {
+/// How long a database must be, by its header; at least a header's length.
+pub(super) fn whole_length(path: &Path) -> std::io::Result<u64> {
+    let mut header = [0; 100];
+    File::open(path)?.read_exact(&mut header)?;
+    let [.., a, b, c, d] = *header.first_chunk::<32>().unwrap_or(&[0; 32]);
+    Ok(u64::from(u32::from_be_bytes([a, b, c, d])).saturating_mul(u64::from(PAGE_SIZE)))
+}
+
+/// Refuses a copy that would go on under a name of the store it was copied from: Redis may hold keys there of events that
+/// came after the copy, and would have new deliveries of them dropped. Writes nothing.
+pub(super) fn refuse_retired(conn: &Connection, namespace: &str) -> Result<(), OpenError> {
+    let retired: Option<bool> = conn
+        .query_row(include_str!("is_retired.sql"), [namespace], |row| row.get(0))
+        .optional()?;
+    match retired {
+        Some(true) => Err(OpenError::Retired {
+            namespace: namespace.to_owned(),
+        }),
+        Some(false) | None => Ok(()),
+    }
+}
+
+/// Notes that Redis is told of this store's events under this name.
+pub(super) fn use_namespace(conn: &Connection, namespace: &str) -> rusqlite::Result<()> {
+    let known: Option<bool> = conn
+        .query_row(include_str!("is_retired.sql"), [namespace], |row| row.get(0))
+        .optional()?;
+    if known.is_none() {
+        conn.execute(include_str!("use_namespace.sql"), [namespace])?;
+    }
+    Ok(())
+}
+
+pub(super) fn migrate(conn: &mut Connection) -> Result<(), OpenError> {
     let version: i32 = conn.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let start = usize::try_from(version).unwrap_or(0);
     for (step, sql) in MIGRATIONS.iter().enumerate().skip(start) {
@@ -267,7 +314,7 @@ pub(super) fn private(path: &Path) -> std::io::Result<File> {
         .open(path)
 }
 
-fn sync_directory(path: &Path) -> std::io::Result<()> {
+pub(super) fn sync_directory(path: &Path) -> std::io::Result<()> {
     File::open(path)?.sync_all()
 }
 
@@ -365,6 +412,7 @@ mod tests {
             "made_since.sql: USE TEMP B-TREE FOR GROUP BY",
             "open_count.sql: SCAN dispatch USING COVERING INDEX dispatch_open",
             "record_counts.sql: SCAN record USING COVERING INDEX record_expiry",
+            "retire_namespaces.sql: SCAN namespace",
         ];
         assert_eq!(whole, known.map(str::to_owned).into());
     }

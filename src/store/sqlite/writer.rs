@@ -214,6 +214,9 @@ pub(super) fn start(
     let files = Files::new(&place.path);
     let lock = schema::lock(&files)?;
     let mut conn = schema::open_writer(&files, tuning.wal_bytes)?;
+    if let Some(namespace) = &place.namespace {
+        schema::refuse_retired(&conn, namespace)?;
+    }
     let wal_frames = Arc::new(AtomicU32::new(0));
     let recovered = recover::recover(&mut conn, &upstreams, &tuning)?;
     watch_wal(&mut conn, &wal_frames)?;
@@ -245,6 +248,9 @@ pub(super) fn start(
     });
     let helper = Helper::start(&files, settings.max_bytes, place.min_free, &shared)?;
     schema::limit_wal(&conn, tuning.wal_bytes)?;
+    if let Some(namespace) = &place.namespace {
+        schema::use_namespace(&conn, namespace)?;
+    }
     let now = clock.now();
     let trust = TimeTrust::new(now, clock.monotonic(), recovered.newest);
     let lane_of = recovered

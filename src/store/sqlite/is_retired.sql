@@ -1,0 +1,1 @@
+SELECT retired FROM namespace WHERE name = ?1

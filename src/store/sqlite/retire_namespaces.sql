@@ -1,0 +1,1 @@
+UPDATE namespace SET retired = 1 WHERE retired = 0

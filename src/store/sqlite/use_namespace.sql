@@ -1,0 +1,1 @@
+INSERT INTO namespace (name, retired) VALUES (?1, 0) ON CONFLICT (name) DO NOTHING
