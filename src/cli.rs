@@ -11,6 +11,7 @@ pub mod health;
 pub mod idempotency;
 pub mod init;
 pub mod output;
+pub mod probe;
 pub mod providers;
 pub mod reference;
 pub mod scheme;

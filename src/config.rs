@@ -189,6 +189,8 @@ pub struct Review {
     pub report: Report,
     /// What would run, one fact per line; `None` when the report has an error.
     pub summary: Option<String>,
+    /// What would run; also `None` where secrets were not looked up.
+    pub config: Option<Config>,
 }
 
 /// Judges the file at `path`, or the first of [`PLACES`] that exists.
@@ -198,7 +200,13 @@ pub struct Review {
 pub fn review(path: Option<&Path>, environment: &Environment, without_secrets: bool) -> Review {
     let (name, text) = match read(path) {
         Ok(found) => found,
-        Err(report) => return Review { report, summary: None },
+        Err(report) => {
+            return Review {
+                report,
+                summary: None,
+                config: None,
+            };
+        }
     };
     review_text(&name, &text, environment, without_secrets)
 }
@@ -212,8 +220,9 @@ pub fn review_text(name: &str, text: &str, environment: &Environment, without_se
     };
     let (config, report) = judge(name, text, secrets);
     Review {
-        summary: config.map(|config| report::summary(name, &config, &report)),
+        summary: config.as_ref().map(|config| report::summary(name, config, &report)),
         report,
+        config: config.filter(|_config| !without_secrets),
     }
 }
 

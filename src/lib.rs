@@ -6,6 +6,7 @@ pub mod cli;
 pub mod config;
 pub mod dedupe;
 pub mod diagnostic;
+pub mod finding;
 pub mod forward;
 pub mod headers;
 pub mod id;

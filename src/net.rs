@@ -4,4 +4,5 @@
 pub mod connections;
 pub mod head_guard;
 pub mod listen;
+pub mod probe;
 pub mod systemd;

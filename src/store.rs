@@ -15,6 +15,7 @@ pub mod codec;
 mod memory;
 pub mod model;
 mod postgres;
+pub mod probe;
 pub mod query;
 pub mod records;
 pub mod reply;

@@ -12,8 +12,9 @@ use std::fs;
 use std::path::Path;
 
 /// Values without behaviour towards the world; every room may know them.
-const BASE: [&str; 9] = [
+const BASE: [&str; 10] = [
     "diagnostic",
+    "finding",
     "headers",
     "id",
     "measure",
@@ -51,7 +52,7 @@ const ROOMS: [(&str, &[&str]); 12] = [
 ];
 
 /// Files that decide and do nothing: no runtime, no dice, no clock, no file, no socket.
-const PURE: [&str; 34] = [
+const PURE: [&str; 35] = [
     "verify.rs",
     "verify/",
     "key.rs",
@@ -86,6 +87,7 @@ const PURE: [&str; 34] = [
     "config/reference/",
     "config/build.rs",
     "diagnostic.rs",
+    "finding.rs",
 ];
 
 /// Words that no pure file contains.

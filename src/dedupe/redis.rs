@@ -66,6 +66,7 @@ pub mod contact;
 mod foreign;
 mod keeper;
 mod link;
+pub mod probe;
 
 /// How long one try of a claim or telling may take, waiting for a connection too. Admission tries until its own patience
 /// ends.

@@ -37,6 +37,7 @@ mod leases;
 mod listen;
 mod manage;
 mod names;
+pub(super) mod probe;
 mod query;
 mod reconfigure;
 mod records;

@@ -36,6 +36,7 @@ mod inbox;
 mod keys;
 mod lease;
 mod manage;
+pub(super) mod probe;
 mod reader;
 mod reconfigure;
 mod recover;

@@ -18,4 +18,5 @@
 mod harness;
 
 mod backup;
+mod probe;
 mod secrets;

@@ -45,6 +45,13 @@ pub(super) fn name(namespace: &Namespace, source: &SourceName, key: &DedupeKey) 
     format!("hooksluice:{namespace}:{source}:{}", HEXLOWER.encode(key.digest()))
 }
 
+/// Shows whether keys of this name may be written: a `SET` that does nothing where there is none.
+pub(super) fn write_nothing(name: &str) -> Cmd {
+    let mut set = redis::cmd("SET");
+    set.arg(name).arg("").arg("XX").arg("PX").arg(1000);
+    set
+}
+
 /// Shows whether Redis answers a look: reads a key that nobody writes. Without a namespace there is no key that we may
 /// ask for.
 pub(super) fn probe(namespace: Option<&Namespace>) -> Cmd {

@@ -28,7 +28,7 @@ use super::link::{Connection, Link};
 /// How long one Sentinel may take before the next is asked.
 const SENTINEL: Duration = Duration::from_secs(1);
 /// How long each question of the first contact may take.
-const QUESTION: Duration = Duration::from_secs(3);
+pub(super) const QUESTION: Duration = Duration::from_secs(3);
 /// How long sent bytes may stay unacknowledged before the system gives the connection up, and how long it may be idle
 /// before it is probed: bytes that wait for a network to come back must not arrive minutes later.
 const DEAD_PEER: Duration = Duration::from_secs(10);

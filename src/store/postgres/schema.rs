@@ -14,7 +14,7 @@ use crate::time::{Clock, Monotonic};
 /// The oldest server that has all we use.
 const VERSION_MIN: i32 = 150_000;
 /// The newest schema this version knows; also the number of [`MIGRATIONS`].
-const SCHEMA_VERSION: i32 = 3;
+pub(super) const SCHEMA_VERSION: i32 = 3;
 const MIGRATIONS: [&str; 3] = [
     include_str!("schema_1.sql"),
     include_str!("schema_2.sql"),
@@ -51,8 +51,12 @@ pub(super) async fn prepare(connector: &Connector, clock: &Clock) -> Result<(), 
     }
 }
 
-enum Refusal {
+/// Why the tables cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error(transparent)]
     Open(OpenError),
+    #[error(transparent)]
     Database(Failure),
 }
 
@@ -71,6 +75,13 @@ async fn prepare_on(conn: &Conn) -> Result<(), Refusal> {
     };
     let found = Found::read(row)?;
     found.judge().map_err(Refusal::Open)?;
+    if !found.loses_nothing() {
+        tracing::warn!(
+            fsync = found.fsync,
+            full_page_writes = found.full_page_writes,
+            "the server is set to lose data when its machine crashes: what is acknowledged is not safe"
+        );
+    }
     let version = if found.laid_out {
         Some(version(conn).await?)
     } else {
@@ -83,9 +94,9 @@ async fn prepare_on(conn: &Conn) -> Result<(), Refusal> {
 }
 
 /// See `check.sql`.
-struct Found {
+pub(super) struct Found {
     version: i32,
-    version_text: String,
+    pub(super) version_text: String,
     standby: bool,
     fsync: bool,
     full_page_writes: bool,
@@ -96,12 +107,12 @@ struct Found {
     present: bool,
     ours: bool,
     owner: Option<String>,
-    laid_out: bool,
+    pub(super) laid_out: bool,
     used: bool,
 }
 
 impl Found {
-    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+    pub(super) fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
         Ok(Self {
             version: row.try_get("version")?,
             version_text: row.try_get("version_text")?,
@@ -120,7 +131,12 @@ impl Found {
         })
     }
 
-    fn judge(&self) -> Result<(), OpenError> {
+    /// Whether a crash of the server's machine takes nothing that it has confirmed.
+    pub(super) fn loses_nothing(&self) -> bool {
+        self.fsync && self.full_page_writes
+    }
+
+    pub(super) fn judge(&self) -> Result<(), OpenError> {
         let unsuitable = |why: String| Err(OpenError::Unsuitable(why));
         let Self { role, database, .. } = self;
         if self.version < VERSION_MIN {
@@ -157,18 +173,11 @@ impl Found {
                  AUTHORIZATION {role}"
             ));
         }
-        if !self.fsync || !self.full_page_writes {
-            tracing::warn!(
-                fsync = self.fsync,
-                full_page_writes = self.full_page_writes,
-                "the server is set to lose data when its machine crashes: what is acknowledged is not safe"
-            );
-        }
         Ok(())
     }
 }
 
-async fn version(conn: &Conn) -> Result<i32, Refusal> {
+pub(super) async fn version(conn: &Conn) -> Result<i32, Refusal> {
     let rows = conn.client.query_typed(include_str!("version.sql"), &[]).await?;
     match rows.first() {
         Some(row) => {

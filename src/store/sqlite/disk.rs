@@ -168,18 +168,21 @@ impl DiskWatch {
 
 /// Says so where what is stored may not outlive the machine, or where locks and syncs may not do what they promise.
 pub(super) fn warn_of_place(directory: &Path) {
-    let Ok(place) = rustix::fs::statfs(directory) else {
-        return;
-    };
-    // The field's type differs between platforms; the magic numbers have 32 bits.
-    let magic = i128::from(place.f_type) & 0xffff_ffff;
-    if let Some((name, danger)) = danger_of(u32::try_from(magic).unwrap_or(0)) {
+    if let Some((name, danger)) = danger_at(directory) {
         tracing::warn!(
             directory = directory.display().to_string(),
             file_system = name,
             "the store lies on {name}: {danger}"
         );
     }
+}
+
+/// As [`danger_of`], for the file system that holds `directory`.
+pub(super) fn danger_at(directory: &Path) -> Option<(&'static str, &'static str)> {
+    let place = rustix::fs::statfs(directory).ok()?;
+    // The field's type differs between platforms; the magic numbers have 32 bits.
+    let magic = i128::from(place.f_type) & 0xffff_ffff;
+    danger_of(u32::try_from(magic).unwrap_or(0))
 }
 
 /// The name of a file system that is no place for a store, by the magic number of statfs(2), and why.
