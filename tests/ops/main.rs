@@ -20,3 +20,4 @@ mod harness;
 mod backup;
 mod probe;
 mod secrets;
+mod upgrade;
