@@ -20,4 +20,5 @@ mod harness;
 mod backup;
 mod probe;
 mod secrets;
+mod terminated;
 mod upgrade;
