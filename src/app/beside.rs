@@ -168,9 +168,8 @@ impl Beside {
         }
         let Some(behind) = &self.behind else { return };
         if let (Arrangement::Separate(on_down), Some(claims)) = (behind.protocol.arrangement, store.claims()) {
-            let window = behind.redis.settings().window;
             let Tasks { tracker, stop } = &self.talking;
-            tracker.spawn(renew(store.clone(), behind.redis.clone(), window, stop.clone()));
+            tracker.spawn(renew(store.clone(), behind.redis.clone(), stop.clone()));
             tracker.spawn(arbitrate(
                 claims,
                 store.clone(),

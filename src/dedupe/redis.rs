@@ -36,6 +36,7 @@
 //! `timeout`.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -81,6 +82,8 @@ pub struct Redis(Arc<Shared>);
 
 struct Shared {
     settings: RedisSettings,
+    /// How long rule keys live from now on, in milliseconds; begins as `settings.window`.
+    window: AtomicU64,
     namespace: watch::Receiver<Option<Namespace>>,
     clock: Clock,
     metrics: Arc<RedisMetrics>,
@@ -135,6 +138,7 @@ impl Redis {
         stop: CancellationToken,
     ) -> Self {
         let redis = Self(Arc::new(Shared {
+            window: millis(settings.window).into(),
             settings,
             namespace,
             clock,
@@ -148,7 +152,18 @@ impl Redis {
         redis
     }
 
-    /// The settings it runs with.
+    /// From now on rule keys live for so long: those that are written, and those that are renewed. Others live as long as
+    /// they were to when they were written.
+    pub fn remember_for(&self, window: Duration) {
+        self.0.window.store(millis(window), Ordering::Relaxed);
+    }
+
+    /// How long rule keys live that are written now.
+    pub fn window(&self) -> Duration {
+        self.0.ttl(KeyKind::Rule)
+    }
+
+    /// The settings it was started with.
     pub fn settings(&self) -> &RedisSettings {
         &self.0.settings
     }
@@ -288,7 +303,7 @@ impl Redis {
             .try_all(current.len(), |_| {
                 let tell = |telling: &&Telling| {
                     let name = commands::name(&telling.namespace, &telling.source, &telling.key);
-                    commands::tell(&name, &telling.tell, shared.settings.ttl(telling.key.kind()))
+                    commands::tell(&name, &telling.tell, shared.ttl(telling.key.kind()))
                 };
                 current.iter().map(tell).collect()
             })
@@ -317,7 +332,7 @@ impl Redis {
         for slice in keys.chunks(SLICE) {
             let answers = shared
                 .try_all(slice.len(), |namespace| {
-                    let ttl = shared.settings.ttl(KeyKind::Rule);
+                    let ttl = shared.ttl(KeyKind::Rule);
                     let renew = |(source, key): &&(SourceName, DedupeKey)| {
                         commands::renew(&commands::name(namespace, source, key), ttl)
                     };
@@ -397,6 +412,14 @@ impl Shared {
         }
     }
 
+    /// How long a key of this kind lives that is written now.
+    fn ttl(&self, kind: KeyKind) -> Duration {
+        match kind {
+            KeyKind::Rule => Duration::from_millis(self.window.load(Ordering::Relaxed)),
+            KeyKind::Digest => self.settings.ttl(kind),
+        }
+    }
+
     /// One try of several claims.
     async fn try_claims(
         &self,
@@ -406,7 +429,7 @@ impl Shared {
         let make = |namespace: &Namespace| {
             let claim = |event: &&Unclaimed| {
                 let name = commands::name(namespace, &event.source, &event.key);
-                make(&name, event.event, event.body_mark, self.settings.ttl(event.key.kind()))
+                make(&name, event.event, event.body_mark, self.ttl(event.key.kind()))
             };
             events.iter().map(claim).collect()
         };
@@ -452,4 +475,8 @@ impl Shared {
         // The store has become another one meanwhile, of which the answers say nothing.
         (0..count).map(|_| Err(Silence::TimedOut)).collect()
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -15,11 +15,11 @@ const EVERY_MAX: Duration = Duration::from_secs(86_400);
 /// Events that are read at once.
 const PAGE: usize = 1_000;
 
-/// Runs until `stop`: an eighth of `window` after it was written or renewed, a key of an undelivered event gets its whole
+/// Runs until `stop`: an eighth of [`Redis::window`] after it was written or renewed, a key of an undelivered event gets its whole
 /// time again. A round that fails is made up for by the next ones.
-pub async fn renew(store: Store, redis: Redis, window: Duration, stop: CancellationToken) {
-    let every = (window / PARTS).clamp(EVERY_MIN, EVERY_MAX);
+pub async fn renew(store: Store, redis: Redis, stop: CancellationToken) {
     loop {
+        let every = (redis.window() / PARTS).clamp(EVERY_MIN, EVERY_MAX);
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(every) => {}

@@ -153,6 +153,14 @@ async fn every_key_has_a_time_to_live_from_the_command_that_sets_it() {
     let keys = [(source(), key(1)), (source(), key_of(4, KeyKind::Digest))];
     assert_eq!(node.redis.renew(&keys).await, 0);
     assert!(ttl(1) > 60_000 && ttl(4) <= 50_000);
+    // A source that retries for longer has come.
+    node.redis.remember_for(WINDOW * 2);
+    assert_eq!(node.redis.renew(&keys).await, 0);
+    node.redis.claims(&[unclaimed(6, event(6))]).await;
+    for (n, least) in [(1, window), (6, window), (2, 0)] {
+        assert!((least..=(least + window)).contains(&ttl(n)), "{n}: {}", ttl(n));
+    }
+    assert!(ttl(4) <= 50_000);
 }
 
 #[tokio::test]
