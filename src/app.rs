@@ -31,6 +31,7 @@ use crate::ingest::source::Source;
 use crate::ingest::{Ingest, IngestSettings};
 use crate::net::listen::{self, ListenSettings};
 use crate::net::systemd::Notify;
+use crate::net::tls::Certificates;
 use crate::public::Public;
 use crate::routes::idempotency::memory::Memory;
 use crate::routes::idempotency::{self, SharedParts};
@@ -158,6 +159,10 @@ impl App {
             ingest_tasks.clone(),
         ));
         let cut_off = CancellationToken::new();
+        let certificates = live
+            .tls
+            .map(|tls| Arc::new(Certificates::new(tls, metrics.clone(), clock.clone())));
+        let tls = certificates.is_some();
         let accepting = ingest_tasks.spawn(listen::serve(
             listener,
             ListenSettings {
@@ -167,6 +172,7 @@ impl App {
                 idle_timeout: fixed.limits.idle_timeout,
                 write_timeout: fixed.limits.body_timeout,
             },
+            certificates,
             public.clone(),
             metrics,
             clock.clone(),
@@ -181,6 +187,7 @@ impl App {
         info!(
             version = env!("CARGO_PKG_VERSION"),
             listen = %address,
+            tls,
             admin = %admin_address,
             store = %fixed.store.place,
             "listening"

@@ -33,6 +33,7 @@ use crate::diagnostic::Diagnostics;
 use crate::forward::settings::UpstreamSettings;
 use crate::id::SourceName;
 use crate::ingest::source::{Limits, Source};
+use crate::net::tls::TlsSettings;
 use crate::reader::{At, Document};
 use crate::routes::settings::RouteSettings;
 use crate::store::settings::{Place, StoreSettings};
@@ -60,6 +61,8 @@ pub struct Config {
 pub struct Fixed {
     /// Where requests come in.
     pub listen: SocketAddr,
+    /// Whether there is `[tls]`; without it requests come in as plain HTTP.
+    pub speaks_tls: bool,
     /// `[limits]`.
     pub limits: Limits,
     /// `[admin]`.
@@ -73,6 +76,8 @@ pub struct Fixed {
 /// The part of a configuration that may change while the server runs.
 #[derive(Clone, Debug)]
 pub struct Live {
+    /// `[tls]`, where it is.
+    pub tls: Option<TlsSettings>,
     /// From the signal to the end of accepting, while `/readyz` is already 503.
     pub shutdown_delay: Duration,
     /// For attempts that run when accepting has ended.

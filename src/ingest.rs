@@ -17,7 +17,6 @@
 //! bodies and their sum are bounded. P10: what is our failure is answered 503 with `Retry-After`.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -42,6 +41,7 @@ use crate::ingest::respond::{Accepted, Refusal};
 use crate::ingest::source::{Limits, Source};
 use crate::ingest::tally::{Stored, Tally};
 use crate::key;
+use crate::net::listen::Peer;
 use crate::pace::Pace;
 use crate::request::{self, RawRequest, RequestHead};
 use crate::store::Store;
@@ -299,7 +299,7 @@ impl Ingest {
         served: &Arc<Served>,
         parts: Parts,
         body: Incoming,
-        peer: SocketAddr,
+        peer: &Peer,
     ) -> Response<Full<Bytes>> {
         let began = self.clock.monotonic();
         let head = self.head(parts, peer);
@@ -330,9 +330,9 @@ impl Ingest {
         Unread::of(headers, body, &self.tracker)
     }
 
-    fn head(&self, parts: Parts, peer: SocketAddr) -> RequestHead {
+    fn head(&self, parts: Parts, peer: &Peer) -> RequestHead {
         let mut headers = parts.headers;
-        let client = client::identify(peer.ip(), &mut headers, &self.trusted_proxies);
+        let client = client::identify(peer.address.ip(), peer.is_secure(), &mut headers, &self.trusted_proxies);
         RequestHead {
             authority: request::authority(&parts.uri, &headers),
             target: parts

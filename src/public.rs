@@ -63,7 +63,7 @@ impl Public {
         }
         let path = parts.uri.path();
         if let Some(served) = self.ingest.find(path) {
-            let answer = self.ingest.answer(served, parts, body, peer.address).await;
+            let answer = self.ingest.answer(served, parts, body, &peer).await;
             return answer.map(Body::from);
         }
         if self.health_path.as_deref() == Some(path) {

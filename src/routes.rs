@@ -327,7 +327,7 @@ impl Routes {
         message::drop_shadowed(&mut parts.headers, &self.shadow);
         Sender {
             trusted: client::is_trusted(address.to_canonical(), &self.trusted_proxies),
-            client: client::identify(address, &mut parts.headers, &self.trusted_proxies),
+            client: client::identify(address, peer.is_secure(), &mut parts.headers, &self.trusted_proxies),
             authority,
         }
     }

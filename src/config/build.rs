@@ -5,6 +5,7 @@ mod idempotency;
 mod route;
 mod source;
 mod store;
+mod tls;
 mod upstream;
 
 use std::collections::BTreeSet;
@@ -44,7 +45,9 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
     stale_signatures(file, &sources, problems);
     let window = store::raised_window(file, &sources, store.window, problems);
     let redis = store::redis(file, &store, secrets, problems);
+    tls::warn_about_unused_authorities(file, false, problems);
     let live = Live {
+        tls: tls::build(file, secrets, problems),
         shutdown_delay: within(
             &file.server.shutdown_delay,
             &defaults::SHUTDOWN_DELAY,
@@ -66,6 +69,7 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
     };
     let fixed = Fixed {
         listen,
+        speaks_tls: file.tls.is_some(),
         limits,
         admin,
         store,

@@ -5,6 +5,7 @@
 
 mod idempotency;
 mod route;
+mod tls;
 mod values;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 pub(super) use self::idempotency::Idempotency;
 pub(super) use self::route::Route;
+pub(super) use self::tls::{Tls, TlsCertificate};
 use self::values::{
     DELIVERING, TOKEN_KEYS, address, dedupe_rule, methods, networks, params, secret, secrets, signature_policy,
     text_or_secret, tolerance,
@@ -40,6 +42,8 @@ pub(super) struct File {
     pub listen: Option<At<SocketAddr>>,
     /// Scheme and host under which providers know us.
     pub public_url: Option<At<String>>,
+    /// `[tls]`.
+    pub tls: Option<At<Tls>>,
     /// `[server]`.
     pub server: Server,
     /// `[limits]`.
@@ -302,6 +306,7 @@ impl File {
         let file = Self {
             listen: address(&mut root, "listen", problems),
             public_url: root.string("public_url", problems),
+            tls: maybe(&mut root, "tls", problems, Tls::read),
             server: one(&mut root, "server", problems, Server::read),
             limits: one(&mut root, "limits", problems, Limits::read),
             admin: one(&mut root, "admin", problems, Admin::read),
@@ -315,7 +320,7 @@ impl File {
                 Record::read(name, section, problems).map(Arc::new)
             }),
         };
-        root.not_in_this_version(&["tls", "alerts"]);
+        root.not_in_this_version(&["alerts"]);
         root.finish(problems);
         file
     }

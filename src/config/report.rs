@@ -14,6 +14,7 @@ use crate::forward::settings::{Late, UpstreamSettings};
 use crate::id::UpstreamName;
 use crate::ingest::source::Source;
 use crate::net::connections::Protocol;
+use crate::net::tls::Identity;
 use crate::reader::{show_duration, show_size};
 use crate::routes::idempotency::{IdempotencySettings, OnAmbiguous};
 use crate::routes::settings::RouteSettings;
@@ -121,6 +122,17 @@ pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
     let store = &fixed.store;
     line(format_args!("{name} {judgement}"));
     line(format_args!("listen    {}", fixed.listen));
+    if let Some(tls) = &live.tls {
+        for (index, identity) in tls.identities.iter().enumerate() {
+            line(format_args!("tls       {}", describe_identity(identity, index == 0)));
+        }
+        if tls.client_authorities > 0 {
+            line(format_args!(
+                "clients   are asked for certificates; CAs that may have signed one: {}",
+                tls.client_authorities
+            ));
+        }
+    }
     line(format_args!(
         "admin     {}{}",
         fixed.admin.listen,
@@ -185,6 +197,23 @@ pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
         ));
     }
     out
+}
+
+fn describe_identity(identity: &Identity, is_default: bool) -> String {
+    let certificate = &identity.certificate;
+    let addresses = certificate.addresses.iter().map(ToString::to_string);
+    let names: Vec<String> = certificate.dns_names.iter().cloned().chain(addresses).collect();
+    let names = if names.is_empty() {
+        "a certificate for no name".to_owned()
+    } else {
+        names.join(", ")
+    };
+    let default = if is_default {
+        "; shown for any other name too"
+    } else {
+        ""
+    };
+    format!("{names}: until {}{default}", certificate.not_after)
 }
 
 fn describe_redis(redis: &RedisSettings, place: &Place) -> String {

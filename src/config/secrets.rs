@@ -312,7 +312,7 @@ fn warn_of_readers(
 }
 
 /// As systems say it, since that is what people know and search for.
-fn reason(error: &io::Error) -> String {
+pub(super) fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "No such file or directory".to_owned(),
         io::ErrorKind::PermissionDenied => "Permission denied".to_owned(),

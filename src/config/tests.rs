@@ -15,6 +15,7 @@ use crate::time::Timestamp;
 
 mod idempotency;
 mod mistakes;
+mod tls;
 
 /// Every test secret holds it; no report may.
 const SECRET: &str = "hunter2-hunter2-hunter2";

@@ -9,23 +9,31 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use ipnet::IpNet;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// What only a trusted proxy may say.
 const FORWARDING: [HeaderName; 5] = [
     FORWARDED_FOR,
-    HeaderName::from_static("x-forwarded-proto"),
+    FORWARDED_PROTO,
     HeaderName::from_static("x-forwarded-host"),
     HeaderName::from_static("x-forwarded-port"),
     HeaderName::from_static("forwarded"),
 ];
 
-/// The client's address; `headers` is left with forwarding headers that can be believed.
-pub fn identify(peer: IpAddr, headers: &mut HeaderMap, trusted: &[IpNet]) -> IpAddr {
+/// The client's address; `headers` is left with forwarding headers that can be believed. A connection that is `secure`
+/// says so for its client, unless a trusted proxy has said what its own client spoke.
+pub fn identify(peer: IpAddr, secure: bool, headers: &mut HeaderMap, trusted: &[IpNet]) -> IpAddr {
     let peer = peer.to_canonical();
-    if !is_trusted(peer, trusted) {
+    let is_ours = is_trusted(peer, trusted);
+    if !is_ours {
         for name in FORWARDING {
             headers.remove(name);
         }
+    }
+    if secure && !headers.contains_key(FORWARDED_PROTO) {
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static("https"));
+    }
+    if !is_ours {
         return peer;
     }
     let chain: Vec<String> = headers
@@ -96,7 +104,7 @@ mod tests {
             ("x-forwarded-host", "evil.test"),
             ("x-kept", "1"),
         ]);
-        let client = identify("203.0.113.9".parse().unwrap(), &mut given, &nets());
+        let client = identify("203.0.113.9".parse().unwrap(), false, &mut given, &nets());
         assert_eq!(client.to_string(), "203.0.113.9");
         assert_eq!(given, headers(&[("x-kept", "1")]));
     }
@@ -107,7 +115,7 @@ mod tests {
             ("x-forwarded-for", "1.1.1.1, 203.0.113.9"),
             ("x-forwarded-for", "10.0.0.7"),
         ]);
-        let client = identify("10.0.0.8".parse().unwrap(), &mut given, &nets());
+        let client = identify("10.0.0.8".parse().unwrap(), false, &mut given, &nets());
         assert_eq!(client.to_string(), "203.0.113.9");
         assert_eq!(
             given,
@@ -116,13 +124,29 @@ mod tests {
     }
 
     #[test]
+    fn tls_is_told_unless_a_trusted_proxy_says_what_its_client_spoke() {
+        let proto = |peer: &str, secure, said: &[(&'static str, &'static str)]| {
+            let mut given = headers(said);
+            identify(peer.parse().unwrap(), secure, &mut given, &nets());
+            given
+                .get("x-forwarded-proto")
+                .map(|value| value.to_str().unwrap().to_owned())
+        };
+        let http = [("x-forwarded-proto", "http")];
+        assert_eq!(proto("203.0.113.9", true, &http).as_deref(), Some("https"));
+        assert_eq!(proto("203.0.113.9", false, &[("x-forwarded-proto", "https")]), None);
+        assert_eq!(proto("10.0.0.8", true, &http).as_deref(), Some("http"));
+        assert_eq!(proto("10.0.0.8", true, &[]).as_deref(), Some("https"));
+    }
+
+    #[test]
     fn nonsense_in_the_chain_ends_the_search_at_a_hop_of_ours() {
         let mut given = headers(&[("x-forwarded-for", "1.1.1.1, garbage, 10.0.0.7")]);
-        let client = identify("10.0.0.8".parse().unwrap(), &mut given, &nets());
+        let client = identify("10.0.0.8".parse().unwrap(), false, &mut given, &nets());
         assert_eq!(client.to_string(), "1.1.1.1");
         let mut given = headers(&[("x-forwarded-for", "garbage")]);
         assert_eq!(
-            identify("10.0.0.8".parse().unwrap(), &mut given, &nets()).to_string(),
+            identify("10.0.0.8".parse().unwrap(), false, &mut given, &nets()).to_string(),
             "10.0.0.8"
         );
     }

@@ -1,8 +1,6 @@
-//! The accept loop: connection cap, timers armed on every connection, and an orderly end.
+//! The accept loop: connection cap, TLS where it is configured, timers armed on every connection, and an orderly end.
 //!
-//! A connection is at any time idle (waits for its next request), in a head, or in a request. The first two have a
-//! deadline here; reading a body has its own where a readable 408 can still be sent (`ingest`). One timer per
-//! connection is enough: it is set only when a read must wait, and when it fires early it is set anew.
+//! A connection has its place from the moment in which it is accepted: a TLS handshake takes one as a request does.
 
 use std::error::Error;
 use std::future::Future;
@@ -10,8 +8,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::{Context, Poll, ready};
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,16 +18,19 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
-use crate::net::head_guard::{HeadGuard, Seen};
-use crate::telemetry::metrics::Metrics;
-use crate::time::{Clock, Monotonic};
+pub use crate::net::guarded::Busy;
+use crate::net::guarded::{GuardedStream, Place, Shared};
+use crate::net::handshake;
+use crate::net::tls::{Certificates, ClientCertificate, Shown};
+use crate::net::wire::Wire;
+use crate::telemetry::metrics::{HandshakeOutcome, Metrics};
+use crate::time::Clock;
 
 /// Streams that one HTTP/2 connection may have open.
 const H2_STREAMS: u32 = 256;
@@ -57,7 +58,8 @@ pub trait Handler: Send + Sync + 'static {
     /// Answers one request. The future is dropped when the client resets its HTTP/2 stream or the connection fails:
     /// whatever must not be cancelled is detached inside. That an HTTP/1 client has closed its side is told by
     /// [`Peer::has_hung_up`] and cancels nothing, since it may still wait for the answer. The answer to a chunked
-    /// HTTP/1 request, and any but 101 to one that asks for a WebSocket, must close the connection (see [`HeadGuard`]).
+    /// HTTP/1 request, and any but 101 to one that asks for a WebSocket, must close the connection (see
+    /// [`HeadGuard`](crate::net::head_guard::HeadGuard)).
     fn handle(
         self: Arc<Self>,
         request: Request<Incoming>,
@@ -71,17 +73,27 @@ pub struct Peer {
     /// Where it is.
     pub address: SocketAddr,
     shared: Arc<Shared>,
+    tls: Option<Arc<Encryption>>,
 }
 
-/// What a connection and its requests tell each other.
-#[derive(Debug, Default)]
-struct Shared {
-    /// Requests that are being answered, and tunnels.
-    active: AtomicU32,
-    hung_up: AtomicBool,
+/// What is known of a TLS connection.
+#[derive(Debug)]
+struct Encryption {
+    shown: Option<Shown>,
 }
 
 impl Peer {
+    /// Whether it speaks TLS to us.
+    pub fn is_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Its certificate, while it holds: verified by the handshake, not expired, and signed by one of the CAs that are
+    /// configured now.
+    pub fn certificate(&self) -> Option<Arc<ClientCertificate>> {
+        self.tls.as_ref()?.shown.as_ref()?.certificate()
+    }
+
     /// Whether an HTTP/1 client has closed its side, or reset the connection, behind its request. The connection's task
     /// is woken when this becomes true, and with it the handler's future and the answer's body.
     pub fn has_hung_up(&self) -> bool {
@@ -109,11 +121,12 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Accepts until `stop`, then lets the connections finish their requests, until `cut`. `tracker` knows all connection
-/// tasks.
+/// tasks. With `certificates` only TLS is spoken.
 #[expect(clippy::too_many_arguments, reason = "called once, by the app that owns all of them")]
 pub async fn serve<H: Handler>(
     listener: TcpListener,
     settings: ListenSettings,
+    certificates: Option<Arc<Certificates>>,
     handler: Arc<H>,
     metrics: Metrics,
     clock: Clock,
@@ -153,7 +166,7 @@ pub async fn serve<H: Handler>(
                 Err(_closed) => return,
             },
         };
-        let (stream, peer) = tokio::select! {
+        let (stream, address) = tokio::select! {
             () = stop.cancelled() => return,
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
@@ -166,18 +179,33 @@ pub async fn serve<H: Handler>(
         if let Err(error) = stream.set_nodelay(true) {
             debug!(%error, "could not set TCP_NODELAY");
         }
-        let peer = Peer {
-            address: peer,
-            shared: Arc::default(),
-        };
         let place = Place::take(slot, &metrics);
-        let io = GuardedStream::new(stream, place, &settings, Arc::clone(&peer.shared), clock.clone());
+        let (settings, clock) = (settings.clone(), clock.clone());
         let handler = Arc::clone(&handler);
         let builder = Arc::clone(&builder);
         let metrics = metrics.clone();
+        let certificates = certificates.clone();
         let (stop, cut) = (stop.clone(), cut.clone());
         tracker.spawn(async move {
-            let address = peer.address;
+            let (wire, tls) = match &certificates {
+                None => (Wire::Plain(stream), None),
+                Some(certificates) => {
+                    let opened = tokio::select! {
+                        opened = Box::pin(handshake::open(stream, certificates, settings.head_timeout)) => opened,
+                        // Nothing was promised yet, and no request would be taken behind it.
+                        () = stop.cancelled() => return certificates.count(HandshakeOutcome::Left),
+                    };
+                    let Some(opened) = opened else { return };
+                    let encryption = Encryption { shown: opened.shown };
+                    (Wire::tls(opened.stream), Some(Arc::new(encryption)))
+                }
+            };
+            let peer = Peer {
+                address,
+                shared: Arc::default(),
+                tls,
+            };
+            let io = GuardedStream::new(wire, place, &settings, Arc::clone(&peer.shared), clock);
             let service = service_fn(move |request: Request<Incoming>| {
                 let busy = peer.hold();
                 let answer = Arc::clone(&handler).handle(request, peer.clone());
@@ -231,23 +259,6 @@ async fn accept_failed(error: &io::Error) {
     tokio::time::sleep(Duration::from_millis(200)).await;
 }
 
-/// Counts a request of a connection until its answer is out, also when the client goes away.
-#[derive(Debug)]
-pub struct Busy(Arc<Shared>);
-
-impl Busy {
-    fn enter(shared: &Arc<Shared>) -> Self {
-        shared.active.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(shared))
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.active.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// The body of an answer; its connection is not idle before the body has ended.
 struct Answered<B> {
     body: B,
@@ -268,216 +279,5 @@ impl<B: Body + Unpin> Body for Answered<B> {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-/// One of the connections that there may be; held by the stream, which outlives its HTTP when it becomes a tunnel.
-struct Place {
-    _slot: OwnedSemaphorePermit,
-    metrics: Metrics,
-}
-
-impl Place {
-    fn take(slot: OwnedSemaphorePermit, metrics: &Metrics) -> Self {
-        metrics.server().connections.add(1);
-        metrics.server().connections_accepted.add(1);
-        Self {
-            _slot: slot,
-            metrics: metrics.clone(),
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.metrics.server().connections.add(-1);
-    }
-}
-
-/// A TCP stream whose heads are guarded and whose waits have deadlines.
-struct GuardedStream {
-    stream: TcpStream,
-    guard: HeadGuard,
-    shared: Arc<Shared>,
-    place: Place,
-    clock: Clock,
-    head_timeout: Duration,
-    idle_timeout: Duration,
-    write_timeout: Duration,
-    /// Since when a write waits for the client to read.
-    blocked_since: Option<Monotonic>,
-    write_timer: Option<Pin<Box<tokio::time::Sleep>>>,
-    /// Since when the current phase (first head, head, idle) lasts.
-    waiting_since: Option<(Phase, Monotonic)>,
-    timer: Option<(Monotonic, Pin<Box<tokio::time::Sleep>>)>,
-    seen_bytes: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Head,
-    Idle,
-}
-
-impl GuardedStream {
-    fn new(stream: TcpStream, place: Place, settings: &ListenSettings, shared: Arc<Shared>, clock: Clock) -> Self {
-        Self {
-            stream,
-            guard: HeadGuard::new(settings.head.max(8192)),
-            shared,
-            place,
-            clock,
-            head_timeout: settings.head_timeout,
-            idle_timeout: settings.idle_timeout,
-            write_timeout: settings.write_timeout,
-            blocked_since: None,
-            write_timer: None,
-            waiting_since: None,
-            timer: None,
-            seen_bytes: false,
-        }
-    }
-
-    /// A read has to wait: is its phase over time, and if not, is the timer set for it?
-    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let phase = if self.guard.in_head() || !self.seen_bytes {
-            Phase::Head
-        } else if self.shared.active.load(Ordering::Relaxed) == 0 {
-            Phase::Idle
-        } else {
-            self.waiting_since = None;
-            return Poll::Pending;
-        };
-        let since = match self.waiting_since {
-            Some((waiting, since)) if waiting == phase => since,
-            _ => {
-                let now = self.clock.monotonic();
-                self.waiting_since = Some((phase, now));
-                now
-            }
-        };
-        let deadline = match phase {
-            Phase::Head => since.after(self.head_timeout),
-            Phase::Idle => since.after(self.idle_timeout),
-        };
-        loop {
-            let now = self.clock.monotonic();
-            if now >= deadline {
-                match phase {
-                    Phase::Head => self.place.metrics.server().heads_too_slow.add(1),
-                    Phase::Idle => self.place.metrics.server().idle_closed.add(1),
-                }
-                return Poll::Ready(io::Error::from(io::ErrorKind::TimedOut));
-            }
-            match &mut self.timer {
-                // Set for this deadline or an earlier one: wait for it, then look again.
-                Some((at, timer)) if *at <= deadline => {
-                    ready!(timer.as_mut().poll(cx));
-                    self.timer = None;
-                }
-                _ => self.timer = Some((deadline, Box::pin(tokio::time::sleep(deadline.since(now))))),
-            }
-        }
-    }
-}
-
-impl GuardedStream {
-    /// A write has got through, or waits. Without a deadline, a client that never reads would keep its connection's
-    /// place for ever: the library does not read, and so meets no read deadline, while it cannot write.
-    fn poll_written<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.blocked_since = None;
-            self.write_timer = None;
-            return written;
-        }
-        let now = self.clock.monotonic();
-        let deadline = self.blocked_since.get_or_insert(now).after(self.write_timeout);
-        loop {
-            let now = self.clock.monotonic();
-            if now >= deadline {
-                self.place.metrics.server().stalled_closed.add(1);
-                return Poll::Ready(Err(io::Error::from(io::ErrorKind::TimedOut)));
-            }
-            let timer = self
-                .write_timer
-                .get_or_insert_with(|| Box::pin(tokio::time::sleep(deadline.since(now))));
-            ready!(timer.as_mut().poll(cx));
-            self.write_timer = None;
-        }
-    }
-
-    /// While a request is answered hyper does not read, so that a client which leaves would go unnoticed.
-    fn poll_hung_up(&mut self, cx: &mut Context<'_>) {
-        if self.shared.active.load(Ordering::Relaxed) == 0 || self.shared.hung_up.load(Ordering::Relaxed) {
-            return;
-        }
-        let mut byte = [std::mem::MaybeUninit::uninit()];
-        let gone = match self.stream.poll_peek(cx, &mut ReadBuf::uninit(&mut byte)) {
-            // What it has sent stands before its end; hyper reads that first.
-            Poll::Pending | Poll::Ready(Ok(1..)) => false,
-            Poll::Ready(Ok(0) | Err(_)) => true,
-        };
-        if gone {
-            self.shared.hung_up.store(true, Ordering::Relaxed);
-            // The handler and the body are polled by the task that polls this.
-            cx.waker().wake_by_ref();
-        }
-    }
-}
-
-impl AsyncRead for GuardedStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        let before = buf.filled().len();
-        match Pin::new(&mut this.stream).poll_read(cx, buf) {
-            Poll::Ready(Ok(())) => {
-                let was_in_head = this.guard.in_head();
-                let fresh = buf.filled_mut().get_mut(before..).unwrap_or_default();
-                this.seen_bytes |= !fresh.is_empty();
-                if this.guard.inspect(fresh) == Seen::Violation {
-                    debug!("a head can be read in two ways; refused");
-                }
-                // A head that goes on keeps its start; anything else begins a new phase.
-                if !(was_in_head && this.guard.in_head()) {
-                    this.waiting_since = None;
-                }
-                Poll::Ready(Ok(()))
-            }
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending => this.poll_deadline(cx).map(Err),
-        }
-    }
-}
-
-impl AsyncWrite for GuardedStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.poll_written(cx, written)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Behind an answer hyper does not read again until bytes arrive: the idle timer is armed here.
-        if self.poll_deadline(cx).is_ready() {
-            cx.waker().wake_by_ref();
-        }
-        self.poll_hung_up(cx);
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.poll_written(cx, written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }

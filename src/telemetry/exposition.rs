@@ -12,8 +12,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::metrics::{
-    BUCKETS_MICROS, Failure, Histogram, LookResult, Metrics, RedisMetrics, RedisOperation, RequestOutcome,
-    RouteMetrics, SenderAnswer, ServerMetrics, SourceMetrics, StoreMetrics, TellDropped, UpstreamMetrics,
+    BUCKETS_MICROS, Failure, HandshakeOutcome, Histogram, LookResult, Metrics, RedisMetrics, RedisOperation,
+    RequestOutcome, RouteMetrics, SenderAnswer, ServerMetrics, SourceMetrics, StoreMetrics, TellDropped, TlsMetrics,
+    UpstreamMetrics,
 };
 use crate::store::model::DispatchState;
 use crate::time::Timestamp;
@@ -56,6 +57,9 @@ impl Collector for Metrics {
         }
         if let Some(records) = self.records_if_any() {
             idempotency::print(&mut out, records, &self.routes_with_keys())?;
+        }
+        if let Some(tls) = self.tls_if_any() {
+            print_tls(&mut out, tls)?;
         }
         print_server(&mut out, self.server())
     }
@@ -318,6 +322,22 @@ fn print_redis(out: &mut Printer<'_, '_>, redis: &RedisMetrics) -> fmt::Result {
         out.gauges(name, help, [([], gauge.get())])?;
     }
     Ok(())
+}
+
+fn print_tls(out: &mut Printer<'_, '_>, tls: &TlsMetrics) -> fmt::Result {
+    out.counters(
+        "tls_handshakes",
+        "Inbound TLS handshakes, by how they ended",
+        HandshakeOutcome::ALL.map(|outcome| ([("outcome", outcome.as_str())], tls.handshakes(outcome))),
+    )?;
+    let expiries = tls.expiries();
+    out.gauges(
+        "certificate_expiry_seconds",
+        "Unix time at which a certificate of the public listener ends",
+        expiries
+            .iter()
+            .map(|(name, end)| ([("certificate", name.as_str())], end.as_secs())),
+    )
 }
 
 fn print_server(out: &mut Printer<'_, '_>, server: &ServerMetrics) -> fmt::Result {

@@ -38,6 +38,7 @@ mod idempotency;
 mod redis;
 mod routes;
 mod source;
+mod tls;
 mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +48,7 @@ pub use self::idempotency::{KeyMetrics, KeyOutcome, KnownBy, RecordMetrics};
 pub use self::redis::{LookResult, RedisMetrics, RedisOperation, TellDropped};
 pub use self::routes::{OpenTunnel, RouteMetrics, RouteOutcome, Running};
 pub use self::source::{Failure, RequestOutcome, SecretUse, SenderAnswer, SourceMetrics};
+pub use self::tls::{HandshakeOutcome, TlsMetrics};
 pub use self::upstream::{ATTEMPT_OUTCOMES, UpstreamMetrics};
 
 use crate::id::{RouteName, SourceName, UpstreamName};
@@ -64,6 +66,7 @@ struct Inner {
     server: ServerMetrics,
     store: StoreMetrics,
     redis: OnceLock<Arc<RedisMetrics>>,
+    tls: OnceLock<Arc<TlsMetrics>>,
     keys: RwLock<BTreeMap<RouteName, Arc<KeyMetrics>>>,
     records: OnceLock<Arc<RecordMetrics>>,
 }
@@ -107,6 +110,16 @@ impl Metrics {
     /// Redis's, when it is configured.
     pub fn redis_if_any(&self) -> Option<&RedisMetrics> {
         self.0.redis.get().map(Arc::as_ref)
+    }
+
+    /// Those of TLS on the public listener, which exist (and are exposed) from the first call on.
+    pub fn tls(&self) -> Arc<TlsMetrics> {
+        Arc::clone(self.0.tls.get_or_init(Arc::default))
+    }
+
+    /// Those of TLS on the public listener, when it is configured.
+    pub fn tls_if_any(&self) -> Option<&TlsMetrics> {
+        self.0.tls.get().map(Arc::as_ref)
     }
 
     /// Those of the idempotent calls of this route, made at the first call. Resolve it once and keep it: this takes a lock.
@@ -254,6 +267,9 @@ mod tests {
         }
         for (index, cause) in TellDropped::ALL.into_iter().enumerate() {
             assert_eq!(cause as usize, index);
+        }
+        for (index, outcome) in HandshakeOutcome::ALL.into_iter().enumerate() {
+            assert_eq!(outcome as usize, index);
         }
         for (index, state) in DispatchState::ALL.into_iter().enumerate() {
             assert_eq!(state as usize, index);

@@ -28,7 +28,6 @@ fn each_mistake_is_told_with_its_place_and_a_way_out() {
             format!("listen = 8080\n{}", with_source("")),
             &["expected a string, found an integer"],
         ),
-        (with_source("[tls]"), &["`tls` is not in this version"]),
         (
             with_source("[routes.rest]"),
             &["`routes.rest` has no `path`", "`routes.rest` has no `upstream`"],
