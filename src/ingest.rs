@@ -53,6 +53,7 @@ use crate::verify::{ChallengeAnswer, Reason, Verified};
 
 pub mod body;
 pub mod client;
+pub mod clients;
 mod refusal_log;
 pub mod respond;
 pub mod source;
@@ -159,6 +160,7 @@ impl Ingest {
         tally: &mut Tally<'_>,
         head: RequestHead,
         body: Incoming,
+        peer: &Peer,
     ) -> Result<Answer, Refusal> {
         let source = &*served.source;
         if let Some(probe) = respond::probe(source, &head) {
@@ -170,6 +172,9 @@ impl Ingest {
         }
         if !source.allow.is_empty() && !source.allow.iter().any(|net| net.contains(&head.client)) {
             return Err(Refusal::Rejected(Reason::AddressNotAllowed));
+        }
+        if let Some(clients) = &source.clients {
+            clients.judge(peer.certificate().as_deref()).map_err(Refusal::Client)?;
         }
         if let Err(rejection) = source.verifier.refuse_head(&head) {
             let request = RawRequest {
@@ -305,7 +310,7 @@ impl Ingest {
         let head = self.head(parts, peer);
         let client = head.client;
         let mut tally = Tally::new(&served.metrics, &self.clock, &self.tracker, began);
-        let ended = self.receive(served, &mut tally, head, body).await;
+        let ended = self.receive(served, &mut tally, head, body, peer).await;
         tally.end(|took| served.count(&ended, took));
         if let Err(refusal) = &ended {
             self.refusals

@@ -329,6 +329,7 @@ impl Routes {
             trusted: client::is_trusted(address.to_canonical(), &self.trusted_proxies),
             client: client::identify(address, peer.is_secure(), &mut parts.headers, &self.trusted_proxies),
             authority,
+            certificate: peer.certificate().map(|shown| shown.identity),
         }
     }
 

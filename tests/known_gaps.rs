@@ -126,13 +126,6 @@ fn upstreams_behind_tls_are_not_reached_yet() {
     refused(setup.table_after(&secure), &["https", "not in this version"]);
 }
 
-/// IK-06: a caller is known by a header or a cookie; the subject of its certificate needs TLS on the listener.
-#[test]
-fn callers_are_not_known_by_their_certificate_yet() {
-    let route = "[routes.rest]\npath = \"/{*rest}\"\nupstream = \"app\"\nidempotency = { scope = \"mtls\" }";
-    refused(setup().plain().table_after(route), &["scope", "not in this version"]);
-}
-
 /// A WebSocket to an upstream that speaks HTTP/2 only needs extended CONNECT (RFC 8441), which is not asked for.
 #[test]
 fn websockets_do_not_reach_upstreams_that_speak_http_2_yet() {

@@ -24,6 +24,8 @@ use crate::forward::settings::SignaturePolicy;
 use crate::id::UpstreamName;
 use crate::ingest::source::{Limits, Source};
 use crate::reader::At;
+use crate::routes::idempotency::scope::Scope;
+use crate::routes::settings::RouteSettings;
 use crate::verify::url::PublicUrl;
 
 /// Builds what runs from `file`; `None` when `problems` has an error, from here or from before.
@@ -45,7 +47,12 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
     stale_signatures(file, &sources, problems);
     let window = store::raised_window(file, &sources, store.window, problems);
     let redis = store::redis(file, &store, secrets, problems);
-    tls::warn_about_unused_authorities(file, false, problems);
+    let by_source = sources.iter().any(|source| source.clients.is_some());
+    let by_route = |route: &RouteSettings| {
+        let keys = route.idempotency.as_ref();
+        keys.is_some_and(|keys| keys.scope == Scope::Certificate)
+    };
+    tls::warn_about_unused_authorities(file, by_source || routes.iter().any(by_route), problems);
     let live = Live {
         tls: tls::build(file, secrets, problems),
         shutdown_delay: within(

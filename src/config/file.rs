@@ -231,6 +231,8 @@ pub(super) struct Source {
     pub max_body: Option<At<u64>>,
     /// Client addresses.
     pub allow: Option<At<Vec<At<IpNet>>>>,
+    /// Names in clients' certificates.
+    pub client_certificates: Option<At<Vec<At<String>>>>,
     /// Inbound rate.
     pub rate: Option<At<Rate>>,
     /// Status of the acknowledgement.
@@ -483,6 +485,7 @@ impl Source {
             methods: methods(&mut section, &DELIVERING, problems),
             max_body: section.size("max_body", problems),
             allow: networks(&mut section, "allow", problems),
+            client_certificates: section.strings("client_certificates", problems),
             rate: section.rate("rate", problems),
             ack_status: section.integer("ack_status", 200..=299, problems),
             ack_body: section.string("ack_body", problems),

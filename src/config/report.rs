@@ -12,6 +12,7 @@ use crate::dedupe::settings::{Namespace, RedisSettings};
 use crate::diagnostic::{Diagnostics, Severity, line_and_column};
 use crate::forward::settings::{Late, UpstreamSettings};
 use crate::id::UpstreamName;
+use crate::ingest::clients::{ClientName, Clients};
 use crate::ingest::source::Source;
 use crate::net::connections::Protocol;
 use crate::net::tls::Identity;
@@ -280,6 +281,14 @@ fn describe(source: &Source) -> String {
         None => String::new(),
     };
     let mut notes = String::new();
+    match &source.clients {
+        Some(Clients::Any) => notes.push_str("; only with a client certificate"),
+        Some(Clients::Named(names)) => {
+            let names: Vec<&str> = names.iter().map(ClientName::as_str).collect();
+            notes.push_str(&format!("; only with a client certificate for {}", names.join(" or ")));
+        }
+        None => {}
+    }
     if !record.body_authenticated() {
         notes.push_str("; its signature does NOT cover the body");
     }

@@ -49,7 +49,11 @@ impl RefusalLog {
         };
         let (reason, hint) = match (refusal, refusal.failure()) {
             (Refusal::Method, _) => ("method_not_allowed", None),
-            (Refusal::Unverified(reason, request), _) => (reason.as_str(), source.verifier.hint(request, *reason)),
+            (Refusal::Unverified(reason, request), _) => {
+                let hint = source.verifier.hint(request, *reason);
+                (reason.as_str(), hint.map(|hint| hint.to_string()))
+            }
+            (Refusal::Client(why), _) => (refusal.reason().as_str(), Some(why.to_string())),
             (_, Some(failure)) => (failure.as_str(), None),
             (_, None) => (refusal.reason().as_str(), None),
         };
@@ -57,7 +61,7 @@ impl RefusalLog {
             source = %source.name,
             %client,
             reason,
-            hint = hint.as_ref().map(tracing::field::display),
+            hint,
             suppressed = (suppressed > 0).then_some(suppressed),
             "refused"
         );

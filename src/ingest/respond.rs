@@ -12,6 +12,7 @@ use http_body_util::Full;
 
 use crate::forward::answer::Answered;
 use crate::ingest::body::BodyRefused;
+use crate::ingest::clients::NotTaken;
 use crate::ingest::source::Source;
 use crate::request::{RawRequest, RequestHead};
 use crate::store::model::{AppendError, Receipt};
@@ -30,6 +31,8 @@ pub enum Refusal {
     Method,
     /// Refused by a check.
     Rejected(Reason),
+    /// Its client's certificate is not one that the source takes.
+    Client(NotTaken),
     /// Its signature does not hold; the request is kept for the log to find the likely cause.
     Unverified(Reason, Box<RawRequest>),
     /// The body was not taken.
@@ -55,7 +58,11 @@ impl Refusal {
     /// The bound or part of ours that was at its end, unless the sender is at fault.
     pub fn failure(&self) -> Option<Failure> {
         match self {
-            Self::Method | Self::Rejected(_) | Self::Unverified(..) | Self::Body(BodyRefused::TooLarge) => None,
+            Self::Method
+            | Self::Rejected(_)
+            | Self::Client(_)
+            | Self::Unverified(..)
+            | Self::Body(BodyRefused::TooLarge) => None,
             Self::Body(BodyRefused::TooSlow) => Some(Failure::TooSlow),
             Self::Body(BodyRefused::Incomplete) => Some(Failure::Incomplete),
             Self::Body(BodyRefused::Overloaded) => Some(Failure::Overloaded),
@@ -71,6 +78,8 @@ impl Refusal {
     pub fn reason(&self) -> Reason {
         match self {
             Self::Rejected(reason) | Self::Unverified(reason, _) => *reason,
+            // The catalogue has one word for "not from there".
+            Self::Client(_) => Reason::AddressNotAllowed,
             _ => Reason::TooLarge,
         }
     }
@@ -91,6 +100,7 @@ impl Refusal {
                 Reason::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
                 Reason::TooSlow => StatusCode::REQUEST_TIMEOUT,
             },
+            Self::Client(_) => StatusCode::FORBIDDEN,
             Self::Body(BodyRefused::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Body(BodyRefused::TooSlow) => StatusCode::REQUEST_TIMEOUT,
             Self::Body(BodyRefused::Incomplete) => StatusCode::BAD_REQUEST,

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 
 use crate::forward::settings::Synchronous;
 use crate::id::{SourceName, UpstreamName};
+use crate::ingest::clients::Clients;
 use crate::key::DedupeRule;
 use crate::reader::Rate;
 use crate::verify::Verifier;
@@ -33,6 +34,8 @@ pub struct Source {
     pub max_body: u64,
     /// Client addresses that may send; empty allows all.
     pub allow: Vec<IpNet>,
+    /// Clients that may send, by their certificates; `None` takes those without one too.
+    pub clients: Option<Clients>,
     /// Inbound rate of verified requests; over it 429.
     pub rate: Option<Rate>,
     /// Status of the acknowledgement (2xx).

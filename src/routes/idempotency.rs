@@ -139,7 +139,7 @@ impl Idempotency {
         let unread = Unread::of(&parts.headers, body, &self.shared.tracker);
         let client_key = key::read(&parts.headers)?.ok_or(Problem::KeyMissing)?;
         // A caller who is not even named need not send a body.
-        self.settings.scope.caller(&parts.headers)?;
+        self.settings.scope.caller(&parts.headers, sender.certificate)?;
         let Shared { budget, .. } = &self.shared;
         let (body, share) = body::read(unread, self.settings.max_body, self.shared.body_timeout, budget).await?;
 
@@ -152,7 +152,7 @@ impl Idempotency {
             return Err(KeyError::OneHopOnly.into());
         }
         // What the app will see decides: a header that is taken away on the way names nobody.
-        let caller = self.settings.scope.caller(&parts.headers)?;
+        let caller = self.settings.scope.caller(&parts.headers, sender.certificate)?;
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
         let body_as = self.settings.fingerprint;
         let fingerprint = fingerprint::of(&parts.method, target, &parts.headers, &body, body_as);

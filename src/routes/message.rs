@@ -79,6 +79,8 @@ pub struct Sender {
     pub client: IpAddr,
     /// The host that it asked for.
     pub authority: Option<String>,
+    /// Who it is by its connection's certificate, where it has shown one.
+    pub certificate: Option<[u8; 32]>,
     /// Its peer is a trusted proxy.
     pub trusted: bool,
 }
@@ -277,6 +279,7 @@ mod tests {
         Sender {
             client: IpAddr::from([203, 0, 113, 9]),
             authority: Some("shop.test".to_owned()),
+            certificate: None,
             trusted,
         }
     }

@@ -16,6 +16,7 @@
 #[path = "../harness/harness.rs"]
 mod harness;
 
+mod clients;
 mod connections;
 mod ground;
 mod names;

@@ -50,6 +50,18 @@ pub(super) fn build(
         ),
         _ => {}
     }
+    let asks = file.tls.as_ref().is_some_and(|tls| tls.value.client_ca.is_some());
+    if let Some(scope) = &written.scope
+        && scope.value == Scope::Certificate
+        && !asks
+    {
+        problems.error(
+            scope.span.clone(),
+            format!("`{}` needs `client_ca` in [tls]", key("scope")),
+            "no client is asked for a certificate",
+            Some("behind a proxy that ends TLS use a header in which the proxy names the caller".to_owned()),
+        );
+    }
     let mut body = defaults::MAX_BODY;
     body.default = route_max_body.map_or(limits.body, |most| most.min(limits.body));
     let max_body = within(&written.max_body, &body, &key("max_body"), problems);

@@ -15,6 +15,7 @@ use crate::config::secrets::{Secrets, is_label};
 use crate::diagnostic::{Diagnostics, did_you_mean};
 use crate::forward::settings::{Late, Synchronous};
 use crate::id::{SourceName, UpstreamName};
+use crate::ingest::clients::{ClientName, Clients};
 use crate::ingest::source::{Limits, Source};
 use crate::key::{DedupeRule, Part};
 use crate::reader::At;
@@ -101,6 +102,7 @@ impl Builder<'_> {
         let upstreams = self.upstreams(problems);
         let forward_path = self.forward_path(problems);
         let allow = self.allow(problems);
+        let clients = self.clients(problems);
         let record = self.record(problems);
         let secrets = self.secrets(record.as_deref(), problems);
         let record = record?;
@@ -121,6 +123,7 @@ impl Builder<'_> {
             get_probe: record.get_probe(),
             max_body,
             allow,
+            clients,
             rate: self.written.rate.as_ref().map(|rate| rate.value),
             ack_status,
             ack_body,
@@ -588,6 +591,54 @@ impl Builder<'_> {
             );
         }
         written.value.iter().map(|network| network.value).collect()
+    }
+
+    fn clients(&self, problems: &mut Diagnostics) -> Option<Clients> {
+        let written = self.written.client_certificates.as_ref()?;
+        let key = self.key("client_certificates");
+        let asks = self.file.tls.as_ref().is_some_and(|tls| tls.value.client_ca.is_some());
+        if !asks {
+            problems.error(
+                written.span.clone(),
+                format!("`{key}` needs `client_ca` in [tls]"),
+                "no client is asked for a certificate",
+                Some(
+                    "add `client_ca`; behind a proxy that ends TLS this cannot work, since only the proxy sees the clients' \
+                     certificates"
+                        .to_owned(),
+                ),
+            );
+        }
+        if written.value.is_empty() && !problems.has_any_within(&written.span) {
+            problems.error(
+                written.span.clone(),
+                format!("`{key}` is empty"),
+                "it could mean everybody or nobody",
+                Some("write [\"*\"] for everybody whose certificate `client_ca` signed".to_owned()),
+            );
+        }
+        let mut names: Vec<ClientName> = Vec::new();
+        let mut any = false;
+        for text in &written.value {
+            let name = ClientName::new(&text.value);
+            let plain = !text.value.is_empty() && text.value.bytes().all(|b| b.is_ascii_graphic());
+            let label = match text.value.as_str() {
+                "*" if written.value.len() > 1 => "stands for everybody, so that it must stand alone",
+                "*" => {
+                    any = true;
+                    continue;
+                }
+                text if text.contains('*') => "names are compared as a whole: there are no patterns here",
+                _ if !plain => "expected a DNS name or a URI, as the certificate has it as subject alternative name",
+                _ if names.contains(&name) => "given twice",
+                _ => {
+                    names.push(name);
+                    continue;
+                }
+            };
+            problems.error(text.span.clone(), format!("bad value in `{key}`"), label, None);
+        }
+        Some(if any { Clients::Any } else { Clients::Named(names) })
     }
 
     fn forward_path(&self, problems: &mut Diagnostics) -> Option<PathAndQuery> {

@@ -361,10 +361,7 @@ pub(super) fn warn_about_unused_authorities(file: &File, used: bool, problems: &
             place,
             "`tls.client_ca` keeps nobody out by itself",
             "clients without a certificate are still served",
-            Some(
-                "a certificate that it did not sign is refused; which source needs one cannot be said in this version"
-                    .to_owned(),
-            ),
+            Some("say `client_certificates = [\"*\"]`, or names, on the sources that need one".to_owned()),
         );
     }
 }

@@ -47,8 +47,8 @@ impl Idempotency {
                 format!("`{}` has no `scope`", section.path()),
                 "keys belong to a caller: without one, a stored answer could be given to somebody else",
                 Some(
-                    "say where the caller stands: \"header:authorization\", \"header:NAME\", \"cookie:NAME\", or \
-                     \"public\" if all callers may share their keys"
+                    "say where the caller stands: \"header:authorization\", \"header:NAME\", \"cookie:NAME\", \"mtls\" for \
+                     the client's certificate, or \"public\" if all callers may share their keys"
                         .to_owned(),
                 ),
             );
@@ -95,14 +95,17 @@ const KEYED: Methods = Methods {
 };
 
 /// What a scope may be.
-const CHOICES: &str = "expected \"header:NAME\", \"cookie:NAME\" or \"public\"";
+const CHOICES: &str = "expected \"header:NAME\", \"cookie:NAME\", \"mtls\" or \"public\"";
 
 fn scope(text: &str) -> Result<Scope, String> {
     if text == "public" {
         return Ok(Scope::Public);
     }
-    if matches!(text, "mtls" | "mtls-subject" | "tls-subject" | "client-certificate") {
-        return Err("the subject of a client's certificate is not in this version, which takes no TLS".to_owned());
+    if text == "mtls" {
+        return Ok(Scope::Certificate);
+    }
+    if matches!(text, "mtls-subject" | "tls-subject" | "client-certificate") {
+        return Err(format!("{CHOICES}; did you mean \"mtls\"?"));
     }
     let (kind, name) = text.split_once(':').ok_or_else(|| choices(text))?;
     match kind {

@@ -81,7 +81,11 @@ fn each_mistake_is_told_with_its_place_and_a_way_out() {
         ),
         ("scope = \"X-User-Id\"", &["did you mean \"header:x-user-id\"?"]),
         ("scope = \"query:key\"", &["expected \"header:NAME\""]),
-        ("scope = \"mtls-subject\"", &["is not in this version"]),
+        ("scope = \"mtls-subject\"", &["did you mean \"mtls\"?"]),
+        (
+            "scope = \"mtls\"",
+            &["idempotency.scope` needs `client_ca` in [tls]", "a proxy that ends TLS"],
+        ),
         ("scope = \"header:a b\"", &["not the name of a header"]),
         ("scope = \"header:cookie\"", &["cookie:NAME"]),
         ("scope = \"header:Idempotency-Key\"", &["the key is no caller"]),

@@ -4,6 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
+use crate::ingest::clients::{ClientName, Clients};
+
 use super::{Environment, Severity, environment, load_text, with_source};
 
 /// A certificate with its key, in PEM.
@@ -255,6 +257,44 @@ fn client_authorities_are_read_and_judged() {
 }
 
 #[test]
+fn sources_say_whose_certificates_they_take() {
+    let ca = || {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap())
+            .unwrap()
+            .pem()
+    };
+    let environment = with(environment(), "a", &pair(&["a.test"])).with_file("/tls/ca.crt", ca());
+    let asking = |names: &str| format!("client_certificates = {names}\n{TLS}client_ca = \"/tls/ca.crt\"");
+    let taken = |names: &str| {
+        let (config, report) = load_text("f", &with_source(&asking(names)), &environment);
+        assert_eq!(report.render(false), "");
+        config.unwrap().live.sources.remove(0).clients.unwrap()
+    };
+    let names = ["Bank.test", "spiffe://mesh/a"].map(ClientName::new).to_vec();
+    assert_eq!(taken("[\"Bank.test\", \"spiffe://mesh/a\"]"), Clients::Named(names));
+    assert_eq!(taken("[\"*\"]"), Clients::Any);
+    for (names, part) in [
+        ("[]", "`sources.a.client_certificates` is empty"),
+        ("[\"*\", \"a.test\"]", "must stand alone"),
+        ("[\"*.a.test\"]", "no patterns here"),
+        ("[\"CN=a b\"]", "expected a DNS name or a URI"),
+        ("[\"a.test\", \"A.test\"]", "given twice"),
+    ] {
+        refused(&asking(names), &environment, &[part]);
+    }
+    for without in [String::new(), TLS.to_owned()] {
+        let tables = format!("client_certificates = [\"*\"]\n{without}");
+        let parts = [
+            "`sources.a.client_certificates` needs `client_ca` in [tls]",
+            "a proxy that ends TLS",
+        ];
+        refused(&tables, &environment, &parts);
+    }
+}
+
+#[test]
 fn a_key_that_everybody_may_read_is_a_warning() {
     let dir = tempfile::tempdir().unwrap();
     let pair = pair(&["a.test"]);
@@ -270,7 +310,8 @@ fn a_key_that_everybody_may_read_is_a_warning() {
         key.display()
     ))
     .replace("{ env = \"SECRET\" }", "{ env = \"PATH\" }");
-    let environment = Environment::process(crate::time::Clock::system());
+    let environment = Environment::process(crate::time::Clock::system()).judging_modes();
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let said = |mode| {
         std::fs::set_permissions(&key, PermissionsExt::from_mode(mode)).unwrap();
         let (config, report) = load_text("f", &text, &environment);

@@ -15,6 +15,8 @@ pub enum Scope {
     Header(HeaderName),
     /// In the cookie of this name.
     Cookie(String),
+    /// In the certificate that the connection has shown: issuer, subject and alternative names.
+    Certificate,
     /// Nowhere: all callers share their keys.
     Public,
 }
@@ -25,6 +27,7 @@ impl fmt::Display for Scope {
         match self {
             Self::Header(name) => write!(f, "header:{name}"),
             Self::Cookie(name) => write!(f, "cookie:{name}"),
+            Self::Certificate => f.write_str("mtls"),
             Self::Public => f.write_str("public"),
         }
     }
@@ -46,9 +49,13 @@ pub enum ScopeError {
 pub struct Caller([u8; 32]);
 
 impl Scope {
-    /// The caller, by the headers that go upstream.
-    pub fn caller(&self, headers: &HeaderMap) -> Result<Caller, ScopeError> {
+    /// The caller, by the headers that go upstream or by the identity in the connection's certificate.
+    pub fn caller(&self, headers: &HeaderMap, certificate: Option<[u8; 32]>) -> Result<Caller, ScopeError> {
         match self {
+            Self::Certificate => match certificate {
+                Some(identity) => Ok(Caller(digest(&[b"certificate", &identity]))),
+                None => Err(ScopeError::Missing(self.shown())),
+            },
             Self::Public => Ok(Caller(digest(&[b"public"]))),
             Self::Header(name) => {
                 let values = headers.get_all(name).iter().map(|value| value.as_bytes().trim_ascii());
@@ -76,6 +83,7 @@ impl Scope {
         match self {
             Self::Header(name) => format!("the header {name}"),
             Self::Cookie(name) => format!("the cookie {name}"),
+            Self::Certificate => "the client's certificate".to_owned(),
             Self::Public => "nothing".to_owned(),
         }
     }
@@ -129,7 +137,7 @@ mod tests {
     }
 
     fn caller(scope: &Scope, lines: &[(&str, &str)]) -> Result<Caller, ScopeError> {
-        scope.caller(&headers(lines))
+        scope.caller(&headers(lines), Some([7; 32]))
     }
 
     fn by_cookie(lines: &[(&str, &str)]) -> Result<Caller, ScopeError> {
@@ -192,6 +200,17 @@ mod tests {
             by_cookie(&[("cookie", "session=A=B")]),
             Ok(a),
             "a value may have an equals sign"
+        );
+    }
+
+    #[test]
+    fn a_certificate_names_its_caller_and_nothing_else_does() {
+        let by = |identity| Scope::Certificate.caller(&HeaderMap::new(), identity);
+        assert_eq!(by(Some([1; 32])), by(Some([1; 32])));
+        assert_ne!(by(Some([1; 32])), by(Some([2; 32])));
+        assert_eq!(
+            by(None),
+            Err(ScopeError::Missing("the client's certificate".to_owned()))
         );
     }
 
