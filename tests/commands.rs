@@ -167,6 +167,7 @@ fn verified(id: &str, body: &'static [u8]) -> hooksluice::verify::VerifiedReques
         .sign(&SignInput {
             method: &method,
             target: &target,
+            authority: None,
             headers: &headers,
             body,
             now: NOW,

@@ -76,6 +76,7 @@ impl SchemeArgs {
         let public_url = self.public_url.as_deref().or(url.filter(|_| record.needs_public_url()));
         let options = VerifierOptions {
             public_url: public_url.map(str::to_owned),
+            own_hosts: Vec::new(),
             params: pairs(&self.params)?,
             accept_unsigned: true,
             tolerance: None,

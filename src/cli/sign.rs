@@ -93,6 +93,7 @@ impl MessageArgs {
         let input = SignInput {
             method: &self.method,
             target,
+            authority: None,
             headers: &headers,
             body: &body,
             now,

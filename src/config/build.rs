@@ -40,7 +40,8 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
         .filter_map(|(name, upstream)| upstream::build(name, upstream, &[listen, admin.listen], problems))
         .collect();
     check_public_url(file, problems);
-    let sources = source::build_all(file, &limits, secrets, problems);
+    let tls = tls::build(file, secrets, problems);
+    let sources = source::build_all(file, &limits, secrets, &tls::own_hosts(file, tls.as_ref()), problems);
     let routes = route::build_all(file, &limits, &upstreams, &sources, problems);
     require_something(file, problems);
     unused_upstreams(file, problems);
@@ -54,7 +55,7 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
     };
     tls::warn_about_unused_authorities(file, by_source || routes.iter().any(by_route), problems);
     let live = Live {
-        tls: tls::build(file, secrets, problems),
+        tls,
         shutdown_delay: within(
             &file.server.shutdown_delay,
             &defaults::SHUTDOWN_DELAY,

@@ -28,6 +28,7 @@ pub fn fresh(
     let signed = verifier.sign(&SignInput {
         method: &event.method,
         target: &event.target,
+        authority: event.authority.as_deref(),
         headers: &event.headers,
         body: &event.body,
         now,
@@ -107,6 +108,7 @@ mod tests {
         let signed = verifier.sign(&SignInput {
             method: &event.method,
             target: &event.target,
+            authority: None,
             headers: &event.headers,
             body: &event.body,
             now: RECEIVED_AT,

@@ -267,8 +267,12 @@ impl Verifier {
     }
 
     fn hint_url(&self, request: &RawRequest) -> Option<Hint> {
-        let public_url = self.public_url().filter(|_| self.record().needs_public_url())?;
+        if !self.record().needs_public_url() {
+            return None;
+        }
         let target = &request.head.target;
+        let asked = || PublicUrl::parse(&format!("https://{}", request.head.authority.as_deref()?)).ok();
+        let public_url = &self.public_url().cloned().or_else(asked)?;
         let ours = public_url.of(target);
         let holds = |url: &str| {
             let public_url = PublicUrl::parse(url).ok();

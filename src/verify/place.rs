@@ -85,6 +85,8 @@ pub(super) struct Fields<'r> {
     pub(super) target: &'r PathAndQuery,
     pub(super) headers: &'r HeaderMap,
     pub(super) body: &'r [u8],
+    /// The host that was asked for.
+    pub(super) authority: Option<&'r str>,
     pointers: &'r [Pointer],
     json: OnceCell<Vec<Option<String>>>,
 }
@@ -103,9 +105,16 @@ impl<'r> Fields<'r> {
             target,
             headers,
             body,
+            authority: None,
             pointers,
             json: OnceCell::new(),
         }
+    }
+
+    /// With the host that was asked for.
+    pub(super) fn asked(mut self, authority: Option<&'r str>) -> Self {
+        self.authority = authority;
+        self
     }
 
     /// The value of the first line with this name; present-but-empty is `Some("")`.

@@ -22,6 +22,8 @@ pub struct SignInput<'a> {
     pub method: &'a Method,
     /// Path and query.
     pub target: &'a PathAndQuery,
+    /// The host that was asked for, where that is signed and no `public_url` says it.
+    pub authority: Option<&'a str>,
     /// The headers; which family of a record signs is told by them, as when verifying.
     pub headers: &'a HeaderMap,
     /// The exact body.
@@ -132,7 +134,8 @@ impl Verifier {
                 Place::Signature(_) | Place::Json(_) | Place::Form(_) => {}
             }
         }
-        let fields = Fields::new(input.method, input.target, &headers, input.body, &scheme.pointers);
+        let fields =
+            Fields::new(input.method, input.target, &headers, input.body, &scheme.pointers).asked(input.authority);
         let key = match &scheme.time {
             Some(rule) => match &rule.place {
                 Place::Signature(key) => Some(key.as_str()),
@@ -148,7 +151,7 @@ impl Verifier {
         };
         let group = Group::signing(key.unwrap_or_default().as_bytes(), time.as_bytes());
         let urls = self.urls(scheme, &fields);
-        let url = urls.first().map(String::as_str).unwrap_or_default();
+        let url = urls.first().ok_or_else(|| CannotSign::Incomplete(title()))?;
         let with = Filling {
             fields: &fields,
             params: self.params(),

@@ -441,6 +441,7 @@ fn a_signed_time_is_told_where_there_is_one() {
         .sign(&SignInput {
             method: &late.head.method,
             target: &late.head.target,
+            authority: late.head.authority.as_deref(),
             headers: &late.head.headers,
             body: &late.body,
             now: signed_at,
@@ -552,6 +553,53 @@ fn the_public_url_is_signed_as_configured_and_requested() {
     ];
     assert!(accepts(&square, request(Method::POST, "/sq", &headers, "{\"a\":1}")));
     assert!(!accepts(&square, request(Method::POST, "/sq/", &headers, "{\"a\":1}")));
+}
+
+#[test]
+fn without_a_public_url_the_host_that_was_asked_for_is_signed_if_it_is_ours() {
+    let secret = || vec![SourceSecret::new(Secret::new("twilio-token-0123456789abcdef01"))];
+    let own = |hosts: &[&str]| {
+        let options = VerifierOptions {
+            own_hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+            ..VerifierOptions::default()
+        };
+        Verifier::new(presets::find("twilio").unwrap(), secret(), options)
+    };
+    let asked = |host: Option<&str>| {
+        let headers = [
+            ("content-type", "application/x-www-form-urlencoded"),
+            ("x-twilio-signature", "4hnTlSnmdtZ6Q5uEtnviWLlOvac="),
+        ];
+        let mut request = request(Method::POST, "/sms", &headers, "Body=hi&From=%2B15005550006");
+        request.head.authority = host.map(str::to_owned);
+        request
+    };
+    assert!(own(&[]).is_err(), "nothing says what was signed");
+    for hosts in [&["a.test", "hooks.example.test"][..], &["*.example.test"]] {
+        let twilio = own(hosts).unwrap();
+        for host in ["hooks.example.test", "hooks.example.test:443"] {
+            assert!(accepts(&twilio, asked(Some(host))), "{host}");
+        }
+        for host in [
+            None,
+            Some("other.example.test"),
+            Some("a.test"),
+            Some("hooks.example.test.evil"),
+        ] {
+            assert!(!accepts(&twilio, asked(host)), "{host:?}");
+        }
+        let mut again = asked(Some("hooks.example.test"));
+        again.head.headers.remove("x-twilio-signature");
+        assert!(accepts(&twilio, signed(&twilio, again)));
+    }
+    // Signed for that host, which is not ours: whoever runs it must not be able to pass it on.
+    assert!(!accepts(&own(&["a.test"]).unwrap(), asked(Some("hooks.example.test"))));
+    assert!(
+        own(&["a.test"])
+            .unwrap()
+            .sign(&sign_input(&asked(Some("b.test"))))
+            .is_err()
+    );
 }
 
 #[test]
@@ -677,6 +725,7 @@ pub(super) fn sign_input<'a>(request: &'a RawRequest) -> SignInput<'a> {
     SignInput {
         method: &request.head.method,
         target: &request.head.target,
+        authority: request.head.authority.as_deref(),
         headers: &request.head.headers,
         body: &request.body,
         now: request.head.received_at,

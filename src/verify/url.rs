@@ -127,6 +127,18 @@ pub(super) fn other_orders(url: &str) -> Vec<String> {
     urls.filter(|other| other != url).collect()
 }
 
+/// Whether `authority` (a host, with or without a port) is one of `hosts`, of which one may be a wildcard for one label.
+pub(super) fn is_one_of(authority: &str, hosts: &[String]) -> bool {
+    let (_, port, _) = split_port(authority);
+    let host = authority.get(..authority.len() - port.len()).unwrap_or_default();
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let parent = host.split_once('.').map(|(_, parent)| parent);
+    hosts.iter().any(|own| match own.strip_prefix("*.") {
+        Some(own) => parent.is_some_and(|parent| parent.eq_ignore_ascii_case(own)),
+        None => own.eq_ignore_ascii_case(host),
+    })
+}
+
 /// A way in which a provider may have spelled the URL that it signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UrlVariant {
@@ -283,6 +295,34 @@ mod tests {
         ] {
             assert_eq!(without_port(url), without);
             assert_eq!(with_default_port(url), with);
+        }
+    }
+
+    #[test]
+    fn a_host_is_compared_whole_or_by_its_parent() {
+        let hosts = ["a.test", "*.b.test", "2001:db8::1"].map(str::to_owned);
+        for own in [
+            "a.test",
+            "A.test:443",
+            "x.b.test",
+            "X.B.TEST:1",
+            "[2001:db8::1]",
+            "[2001:db8::1]:443",
+        ] {
+            assert!(is_one_of(own, &hosts), "{own}");
+        }
+        for other in [
+            "",
+            "b.test",
+            "x.a.test",
+            "y.x.b.test",
+            "a.test.evil",
+            "evil/a.test",
+            "a.test@evil",
+            "x@a.test",
+            "*",
+        ] {
+            assert!(!is_one_of(other, &hosts), "{other}");
         }
     }
 

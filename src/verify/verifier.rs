@@ -64,6 +64,9 @@ pub enum Tolerance {
 pub struct VerifierOptions {
     /// The URL as the provider was given it, for schemes that sign it; see [`PublicUrl::parse`].
     pub public_url: Option<String>,
+    /// Where nothing is written: hosts of ours, any of which the provider may have been given as `https://HOST`. One may be
+    /// a wildcard, `*.example.com`. Which one it was, the request says.
+    pub own_hosts: Vec<String>,
     /// Instead of the record's tolerance.
     pub tolerance: Option<Tolerance>,
     /// Second inputs by the names that the record declares.
@@ -113,6 +116,7 @@ pub struct Verifier {
     /// Per header family and secret, in their orders.
     macs: Vec<Vec<MacKey>>,
     public_url: Option<PublicUrl>,
+    own_hosts: Vec<String>,
     tolerance: Option<Tolerance>,
     params: BTreeMap<String, String>,
 }
@@ -146,7 +150,7 @@ impl Verifier {
         options: VerifierOptions,
     ) -> Result<Self, Vec<VerifierProblem>> {
         let mut problems = Vec::new();
-        let public_url = check_public_url(&record, options.public_url.as_deref(), &mut problems);
+        let public_url = check_public_url(&record, &options, &mut problems);
         check_options(&record, &secrets, &options, &mut problems);
         let mut macs: Vec<Vec<MacKey>> = record.schemes.iter().map(|_| Vec::new()).collect();
         for (index, secret) in secrets.iter().enumerate() {
@@ -167,6 +171,7 @@ impl Verifier {
             secrets,
             macs,
             public_url,
+            own_hosts: options.own_hosts,
             tolerance: options.tolerance,
             params: options.params,
         })
@@ -179,6 +184,7 @@ impl Verifier {
             record,
             secrets: Vec::new(),
             public_url: None,
+            own_hosts: Vec::new(),
             tolerance: None,
             params,
         }
@@ -299,6 +305,7 @@ impl Verifier {
             secrets,
             macs,
             public_url,
+            own_hosts: self.own_hosts.clone(),
             tolerance: Some(Tolerance::Off),
             params: self.params.clone(),
         })
@@ -343,7 +350,8 @@ impl Verifier {
             &head.headers,
             &request.body,
             &scheme.pointers,
-        );
+        )
+        .asked(head.authority.as_deref());
         if let Some(answer) = self.answer(&fields, false) {
             return Ok((Judged::Challenge(answer), Names::default()));
         }
@@ -565,12 +573,18 @@ impl Verifier {
         self.macs.get(scheme)?.get(secret)
     }
 
-    /// The spellings of the signed URL; one empty text where the scheme signs none.
+    /// The spellings of the signed URL; one empty text where the scheme signs none, and nothing where the request asks for a
+    /// host that is not ours.
     pub(super) fn urls(&self, scheme: &Scheme, fields: &Fields<'_>) -> Cow<'static, [String]> {
         const NO_URL: &[String] = &[String::new()];
         match &self.public_url {
             Some(public_url) if scheme.uses_url => {
                 Cow::Owned(url::spellings(public_url.of(fields.target), &scheme.url_variants))
+            }
+            None if scheme.uses_url && !self.own_hosts.is_empty() => {
+                let host = fields.authority.filter(|host| url::is_one_of(host, &self.own_hosts));
+                let asked = host.map(|host| format!("https://{host}{}", fields.target));
+                Cow::Owned(asked.map_or_else(Vec::new, |asked| url::spellings(asked, &scheme.url_variants)))
             }
             _ => Cow::Borrowed(NO_URL),
         }
@@ -605,7 +619,11 @@ fn signed_time<'v>(rule: &TimeRule, fields: &'v Fields<'_>, group: &Group<'v>) -
     }
 }
 
-fn check_public_url(record: &Record, text: Option<&str>, problems: &mut Vec<VerifierProblem>) -> Option<PublicUrl> {
+fn check_public_url(
+    record: &Record,
+    options: &VerifierOptions,
+    problems: &mut Vec<VerifierProblem>,
+) -> Option<PublicUrl> {
     let mut problem = |message: String, help: &str| {
         problems.push(VerifierProblem {
             secret_index: None,
@@ -614,13 +632,13 @@ fn check_public_url(record: &Record, text: Option<&str>, problems: &mut Vec<Veri
         });
         None
     };
-    match text.map(PublicUrl::parse) {
+    match options.public_url.as_deref().map(PublicUrl::parse) {
         Some(Ok(url)) => Some(url),
         Some(Err(why)) => problem(
             format!("bad `public_url`: {why}"),
             "write it as the provider was given it",
         ),
-        None if record.needs_public_url() => problem(
+        None if record.needs_public_url() && options.own_hosts.is_empty() => problem(
             format!("{} signs its URL, and `public_url` is not set", record.title),
             "set `public_url` to the URL that the provider was given, such as \"https://hooks.example.com\"",
         ),

@@ -126,7 +126,7 @@ fn a_caller_is_known_by_its_certificate() {
     let request = Request::post("/jobs", "{}").header("Idempotency-Key", "K");
     let asked = |client: &Arc<ClientConfig>| {
         let answer = ground.open(client).exchange(&request).unwrap();
-        let replayed = answer.head.to_lowercase().contains("idempotent-replayed: true");
+        let replayed = answer.head.to_lowercase().contains("idempotency-replayed: true");
         (answer.status, replayed)
     };
     let (first, second) = (

@@ -197,3 +197,54 @@ fn a_connection_that_idles_is_closed() {
         (ground.stage.server.metric("hooksluice_idle_closed_total", &[]) == 1.0).then_some(())
     });
 }
+
+#[test]
+fn a_websocket_passes_through_a_route() {
+    use futures_util::{SinkExt, StreamExt};
+    use tokio_tungstenite::tungstenite::Message;
+
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let app = listener.local_addr().unwrap();
+    runtime.spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let mut socket = tokio_tungstenite::accept_async(stream).await.unwrap();
+            while let Some(Ok(message)) = socket.next().await {
+                if message.is_text() || message.is_binary() {
+                    socket.send(message).await.unwrap();
+                }
+            }
+        }
+    });
+    let authority = Authority::new("tests");
+    let leaf = authority.issue(&["a.test"]);
+    let setup = tls(Setup::for_address(app).plain().table_after(ROUTE), &[&leaf], "");
+    let server = setup.start();
+    runtime.block_on(async {
+        let socket = tokio::net::TcpStream::connect(server.address()).await.unwrap();
+        let connector = tokio_rustls::TlsConnector::from(trusting(&authority));
+        let name = rustls::pki_types::ServerName::try_from("a.test").unwrap();
+        let stream = connector.connect(name, socket).await.unwrap();
+        let (mut socket, answer) = tokio_tungstenite::client_async("wss://a.test/app/ws", stream)
+            .await
+            .unwrap();
+        assert_eq!(answer.status(), 101);
+        for message in [
+            Message::text("hello \u{442}"),
+            Message::binary(vec![7; 3 << 20]),
+            Message::text(""),
+        ] {
+            socket.send(message.clone()).await.unwrap();
+            assert_eq!(socket.next().await.unwrap().unwrap(), message);
+        }
+        server.wait_for_metric("hooksluice_tunnels", &["route=\"rest\""], 1.0);
+        socket.close(None).await.unwrap();
+        while let Some(Ok(_)) = socket.next().await {}
+    });
+    server.wait_for_metric("hooksluice_tunnels", &[], 0.0);
+    server.wait_for_metric("hooksluice_connections", &[], 0.0);
+}

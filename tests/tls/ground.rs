@@ -28,6 +28,10 @@ impl Authority {
         self.0.pem()
     }
 
+    pub(crate) fn der(&self) -> CertificateDer<'static> {
+        self.0.der().clone()
+    }
+
     /// For these names; those with a colon are URIs.
     pub(crate) fn issue(&self, names: &[&str]) -> Leaf {
         self.issue_with(names, |_| {})

@@ -20,3 +20,4 @@ mod clients;
 mod connections;
 mod ground;
 mod names;
+mod swap;

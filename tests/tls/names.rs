@@ -160,6 +160,32 @@ fn events_are_accepted_over_http_1_and_2_and_the_app_hears_of_https() {
     }
 }
 
+/// UR-01, without `public_url`: the listener knows what was spoken, and its certificates say which hosts are ours.
+#[test]
+fn a_signed_url_is_told_by_the_host_that_was_asked_for() {
+    const TOKEN: &str = "twilio-token-0123456789abcdef01";
+    let authority = Authority::new("tests");
+    let leaf = authority.issue(&["hooks.example.test"]);
+    let stage = Stage::new(|setup| tls(setup.source("sms", "twilio", TOKEN, ""), &[&leaf], ""));
+    let said = |host: &str, id: &str| {
+        let signed = format!("https://hooks.example.test/hooks/smsBodyhiMessageSid{id}");
+        let request = Request::post("/hooks/sms", format!("Body=hi&MessageSid={id}"))
+            .header("Host", host)
+            .header("Content-Type", "application/x-www-form-urlencoded")
+            .header(
+                "X-Twilio-Signature",
+                sign::base64(&sign::sha1(TOKEN.as_bytes(), &[signed.as_bytes()])),
+            );
+        let client = trusting(&authority);
+        let mut connection = Secure::open(stage.server.address(), "hooks.example.test", &client);
+        connection.exchange(&request).unwrap().status
+    };
+    assert_eq!(said("hooks.example.test", "SM1"), 200);
+    assert_eq!(said("hooks.example.test:443", "SM2"), 200);
+    assert_eq!(said("elsewhere.test", "SM3"), 401);
+    stage.upstream.wait_for(2);
+}
+
 #[test]
 fn a_session_is_resumed() {
     let ground = ground();

@@ -23,7 +23,14 @@ use crate::verify::record::{Kind, Record};
 use crate::verify::url::PublicUrl;
 use crate::verify::{SourceSecret, Verifier, VerifierOptions, presets};
 
-pub(super) fn build_all(file: &File, limits: &Limits, secrets: Secrets<'_>, problems: &mut Diagnostics) -> Vec<Source> {
+/// `own_hosts` are those for which the listener has certificates.
+pub(super) fn build_all(
+    file: &File,
+    limits: &Limits,
+    secrets: Secrets<'_>,
+    own_hosts: &[String],
+    problems: &mut Diagnostics,
+) -> Vec<Source> {
     let records = own_records(file, problems);
     let sources = file
         .sources
@@ -34,6 +41,7 @@ pub(super) fn build_all(file: &File, limits: &Limits, secrets: Secrets<'_>, prob
                 limits,
                 records: &records,
                 secrets,
+                own_hosts,
                 name: &name.value,
                 written,
             };
@@ -87,6 +95,7 @@ struct Builder<'a> {
     limits: &'a Limits,
     records: &'a BTreeMap<String, Option<Arc<Record>>>,
     secrets: Secrets<'a>,
+    own_hosts: &'a [String],
     name: &'a str,
     written: &'a file::Source,
 }
@@ -364,6 +373,7 @@ impl Builder<'_> {
         let (params, public_url) = (params?, public_url?);
         let options = VerifierOptions {
             public_url,
+            own_hosts: self.own_hosts.to_vec(),
             tolerance: self.written.tolerance.as_ref().map(|tolerance| tolerance.value),
             params,
             accept_unsigned,

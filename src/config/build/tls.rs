@@ -59,6 +59,20 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
     }
 }
 
+/// The hosts that the listener has certificates for. Certificates that were not looked at, or are wrong, may be for any.
+pub(super) fn own_hosts(file: &File, built: Option<&TlsSettings>) -> Vec<String> {
+    let Some(tls) = built else {
+        return file.tls.iter().map(|_| "*.invalid".to_owned()).collect();
+    };
+    let certificates = tls.identities.iter().map(|identity| &identity.certificate);
+    certificates
+        .flat_map(|certificate| {
+            let addresses = certificate.addresses.iter().map(ToString::to_string);
+            certificate.dns_names.iter().cloned().chain(addresses)
+        })
+        .collect()
+}
+
 /// A name must choose one certificate.
 fn refuse_shared_names(written: &[TlsCertificate], identities: &[Identity], problems: &mut Diagnostics) {
     let mut taken: BTreeMap<&str, &str> = BTreeMap::new();

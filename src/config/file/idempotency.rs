@@ -40,7 +40,10 @@ pub(in crate::config) struct Idempotency {
 
 impl Idempotency {
     pub(in crate::config) fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
-        section.describe("scope", Kind::Form("\"header:NAME\", \"cookie:NAME\" or \"public\""));
+        section.describe(
+            "scope",
+            Kind::Form("\"header:NAME\", \"cookie:NAME\", \"mtls\" or \"public\""),
+        );
         if !section.has_required("scope") {
             problems.error(
                 section.span(),

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::require;
 use crate::diagnostic::Diagnostics;
-use crate::reader::{At, Section};
+use crate::reader::{At, Kind, Section};
 
 /// `[tls]`.
 #[derive(Debug, Default)]
@@ -31,7 +31,8 @@ pub(in crate::config) struct TlsCertificate {
 impl Tls {
     pub(super) fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
         const EXAMPLE: &str = "[{ cert = \"/etc/hooksluice/tls.crt\", key = \"/etc/hooksluice/tls.key\" }]";
-        require(&section, "certificates", EXAMPLE, problems);
+        require(&mut section, "certificates", EXAMPLE, problems);
+        section.describe("certificates", Kind::Tables);
         let items = section.items("certificates", "a list of tables with `cert` and `key`", problems);
         if let Some(items) = &items
             && items.value.is_empty()
@@ -66,8 +67,8 @@ impl Tls {
 
 impl TlsCertificate {
     fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
-        require(&section, "cert", "\"/etc/hooksluice/tls.crt\"", problems);
-        require(&section, "key", "\"/etc/hooksluice/tls.key\"", problems);
+        require(&mut section, "cert", "\"/etc/hooksluice/tls.crt\"", problems);
+        require(&mut section, "key", "\"/etc/hooksluice/tls.key\"", problems);
         let certificate = Self {
             path: section.path().to_owned(),
             span: section.span(),

@@ -104,8 +104,25 @@ const TABLES: &[Table] = &[
             row(
                 "public_url",
                 Unset,
-                "scheme and host as providers were given them; needed by schemes that sign the URL (Twilio, Square)",
+                "scheme and host as providers were given them; needed by schemes that sign the URL (Twilio, Square), unless `[tls]` tells",
             ),
+        ],
+    },
+    Table {
+        name: "tls",
+        about: "TLS on `listen`, which then speaks nothing else. Without the table requests come in as plain HTTP.",
+        rows: &[row(
+            "client_ca",
+            Unset,
+            "PEM file of the CAs whose certificates clients are asked for; a bad one fails the handshake",
+        )],
+    },
+    Table {
+        name: "tls.certificates",
+        about: "What clients are shown, chosen by the name that they ask for; the first also for any other name.",
+        rows: &[
+            row("cert", Unset, "PEM file with the certificate and then its chain"),
+            row("key", Unset, "PEM file with its private key, not encrypted"),
         ],
     },
     Table {
@@ -372,6 +389,11 @@ const TABLES: &[Table] = &[
                 "over it 413",
             ),
             row("allow", Words("all"), "client addresses; others are answered 403"),
+            row(
+                "client_certificates",
+                Words("all"),
+                "DNS names or URIs in clients' certificates, or `\"*\"` for any that `tls.client_ca` signed; others are answered 403",
+            ),
             row("rate", Unset, "of verified requests; over it 429"),
             row(
                 "ack_status",

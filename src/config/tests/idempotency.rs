@@ -75,7 +75,7 @@ fn each_mistake_is_told_with_its_place_and_a_way_out() {
         (
             "scope = \"authorization\"",
             &[
-                "expected \"header:NAME\", \"cookie:NAME\" or \"public\"",
+                "expected \"header:NAME\", \"cookie:NAME\", \"mtls\" or \"public\"",
                 "did you mean \"header:authorization\"?",
             ],
         ),
