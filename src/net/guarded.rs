@@ -85,6 +85,8 @@ pub(super) struct GuardedStream {
     write_timer: Option<Pin<Box<tokio::time::Sleep>>>,
     /// Since when the current phase (first head, head, idle) lasts.
     waiting_since: Option<(Phase, Monotonic)>,
+    /// The end of that phase has been counted: it is met by a flush, and again by the read behind it.
+    counted: bool,
     timer: Option<(Monotonic, Pin<Box<tokio::time::Sleep>>)>,
     seen_bytes: bool,
 }
@@ -115,6 +117,7 @@ impl GuardedStream {
             blocked_since: None,
             write_timer: None,
             waiting_since: None,
+            counted: false,
             timer: None,
             seen_bytes: false,
         }
@@ -135,6 +138,7 @@ impl GuardedStream {
             _ => {
                 let now = self.clock.monotonic();
                 self.waiting_since = Some((phase, now));
+                self.counted = false;
                 now
             }
         };
@@ -145,10 +149,13 @@ impl GuardedStream {
         loop {
             let now = self.clock.monotonic();
             if now >= deadline {
+                let server = self.place.metrics.server();
                 match phase {
-                    Phase::Head => self.place.metrics.server().heads_too_slow.add(1),
-                    Phase::Idle => self.place.metrics.server().idle_closed.add(1),
+                    _ if self.counted => {}
+                    Phase::Head => server.heads_too_slow.add(1),
+                    Phase::Idle => server.idle_closed.add(1),
                 }
+                self.counted = true;
                 return Poll::Ready(io::Error::from(io::ErrorKind::TimedOut));
             }
             match &mut self.timer {
