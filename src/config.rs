@@ -6,6 +6,7 @@
 //! file contains a secret: the report holds a masked copy of the text and no other (P5).
 
 mod build;
+mod certificates;
 mod defaults;
 mod environment;
 mod file;

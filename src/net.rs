@@ -3,6 +3,7 @@
 
 pub mod certificate;
 pub mod connections;
+pub mod egress;
 mod guarded;
 mod handshake;
 pub mod head_guard;

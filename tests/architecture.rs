@@ -63,6 +63,7 @@ const PURE: [&str; 35] = [
     "store/model.rs",
     "store/codec.rs",
     "pace.rs",
+    "net/egress.rs",
     "forward/lane.rs",
     "forward/orders.rs",
     "forward/breaker.rs",

@@ -114,18 +114,6 @@ fn a_silent_source_raises_no_alarm_yet() {
     );
 }
 
-/// Upstreams are spoken to over plain TCP.
-#[test]
-fn upstreams_behind_tls_are_not_reached_yet() {
-    let mut setup = setup();
-    let variable = setup.environment_variable(SECRET);
-    let secure = format!(
-        "[upstreams.secure]\nurl = \"https://127.0.0.1:9\"\n[sources.plain]\npath = \"/p\"\nprovider = \"hmac\"\n\
-         upstreams = [\"secure\"]\nsecrets = [{{ env = \"{variable}\" }}]"
-    );
-    refused(setup.table_after(&secure), &["https", "not in this version"]);
-}
-
 /// A WebSocket to an upstream that speaks HTTP/2 only needs extended CONNECT (RFC 8441), which is not asked for.
 #[test]
 fn websockets_do_not_reach_upstreams_that_speak_http_2_yet() {

@@ -1,6 +1,7 @@
 //! From what is written to what runs: defaults, bounds, references and everything that two places say about each
 //! other. What comes out cannot be wrong any more, so nothing behind it checks again.
 
+mod egress;
 mod idempotency;
 mod route;
 mod source;
@@ -11,6 +12,7 @@ mod upstream;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 
@@ -34,10 +36,15 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
     let limits = limits(&file.limits, problems);
     let admin = admin(file, listen, secrets, problems);
     let store = store::build(file, &limits, secrets, problems);
+    let ground = upstream::Ground {
+        own: [listen, admin.listen],
+        egress: Arc::new(egress::build(&file.egress, problems)),
+        roots: upstream::SystemRoots::new(secrets),
+    };
     let upstreams: Vec<_> = file
         .upstreams
         .iter()
-        .filter_map(|(name, upstream)| upstream::build(name, upstream, &[listen, admin.listen], problems))
+        .filter_map(|(name, upstream)| upstream::build(name, upstream, &ground, problems))
         .collect();
     check_public_url(file, problems);
     let tls = tls::build(file, secrets, problems);

@@ -9,6 +9,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use rustls::pki_types::CertificateDer;
+
 use crate::time::{Clock, Timestamp};
 
 /// Larger than any key or certificate; a path to a device or a log must not fill the memory.
@@ -31,6 +33,7 @@ enum Lookup {
     Fixed {
         variables: BTreeMap<String, Vec<u8>>,
         files: BTreeMap<PathBuf, Vec<u8>>,
+        roots: Vec<CertificateDer<'static>>,
     },
 }
 
@@ -71,6 +74,7 @@ impl Environment {
             lookup: Lookup::Fixed {
                 variables: BTreeMap::new(),
                 files: BTreeMap::new(),
+                roots: Vec::new(),
             },
             referred: Mutex::default(),
             judges_modes: false,
@@ -91,6 +95,15 @@ impl Environment {
     pub fn with_file(mut self, path: &str, content: impl Into<Vec<u8>>) -> Self {
         if let Lookup::Fixed { files, .. } = &mut self.lookup {
             files.insert(PathBuf::from(path), content.into());
+        }
+        self
+    }
+
+    /// Gives a fixed environment root certificates; does nothing to the machine's.
+    #[must_use]
+    pub fn with_system_roots(mut self, certificates: Vec<CertificateDer<'static>>) -> Self {
+        if let Lookup::Fixed { roots, .. } = &mut self.lookup {
+            *roots = certificates;
         }
         self
     }
@@ -153,13 +166,28 @@ impl Environment {
 
     /// A file of at most [`MAX_SECRET_FILE`] bytes; a larger one is an error.
     pub(super) fn file(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.file_up_to(path, MAX_SECRET_FILE)
+    }
+
+    /// A file of at most `limit` bytes; a larger one is an error.
+    pub(super) fn file_up_to(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         self.note(path);
         match &self.lookup {
-            Lookup::Process => read_limited(path, MAX_SECRET_FILE),
+            Lookup::Process => read_limited(path, limit),
             Lookup::Fixed { files, .. } => files
                 .get(path)
                 .cloned()
                 .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)),
+        }
+    }
+
+    /// The root certificates that the machine trusts: a file of some hundred KiB, read anew at each call. `SSL_CERT_FILE`
+    /// and `SSL_CERT_DIR` name others. They are no references of the configuration, so nobody watches them.
+    pub(super) fn system_roots(&self) -> Vec<CertificateDer<'static>> {
+        match &self.lookup {
+            // What cannot be read is told by what is then missing: most systems have something odd in their directory.
+            Lookup::Process => rustls_native_certs::load_native_certs().certs,
+            Lookup::Fixed { roots, .. } => roots.clone(),
         }
     }
 }

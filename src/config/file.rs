@@ -3,9 +3,11 @@
 //! A missing key and one that is wrong (and reported) both end as `None`, so that the next layer never reports a
 //! mistake twice; required keys are therefore checked here.
 
+mod egress;
 mod idempotency;
 mod route;
 mod tls;
+mod upstream;
 mod values;
 
 use std::collections::BTreeMap;
@@ -15,18 +17,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(super) use self::egress::Egress;
 pub(super) use self::idempotency::Idempotency;
 pub(super) use self::route::Route;
 pub(super) use self::tls::{Tls, TlsCertificate};
+pub(super) use self::upstream::{Retry, Upstream, UpstreamTls};
 use self::values::{
-    DELIVERING, TOKEN_KEYS, address, dedupe_rule, methods, networks, params, secret, secrets, signature_policy,
-    text_or_secret, tolerance,
+    DELIVERING, TOKEN_KEYS, address, dedupe_rule, methods, networks, params, secret, secrets, text_or_secret, tolerance,
 };
 use crate::dedupe::protocol::OnDown;
 use crate::diagnostic::Diagnostics;
-use crate::forward::settings::{Late, SignaturePolicy};
+use crate::forward::settings::Late;
 use crate::key::{IdMissing, Part};
-use crate::net::connections::Protocol;
 use crate::reader::{At, Document, Kind, Rate, Section};
 use crate::secret::Secret;
 use crate::time::Timestamp;
@@ -54,6 +56,8 @@ pub(super) struct File {
     pub store: Store,
     /// `[dedupe]`.
     pub dedupe: Dedupe,
+    /// `[egress]`.
+    pub egress: Egress,
     /// `[upstreams.NAME]`, in the order of the file.
     pub upstreams: Vec<(At<String>, Upstream)>,
     /// `[sources.NAME]`, in the order of the file.
@@ -168,44 +172,6 @@ pub(super) struct Redis {
     pub admit_timeout: Option<At<Duration>>,
 }
 
-/// `[upstreams.NAME]`.
-#[derive(Debug, Default)]
-pub(super) struct Upstream {
-    /// Its origin.
-    pub url: Option<At<String>>,
-    /// What it speaks.
-    pub protocol: Option<At<Protocol>>,
-    /// Attempts at once.
-    pub concurrency: Option<At<i64>>,
-    /// Attempts per period.
-    pub rate: Option<At<Rate>>,
-    /// Attempts that may start at once under `rate`.
-    pub burst: Option<At<i64>>,
-    /// For one attempt.
-    pub timeout: Option<At<Duration>>,
-    /// Waits and give-up.
-    pub retry: Retry,
-    /// Signature headers.
-    pub signature: Option<At<SignaturePolicy>>,
-    /// The original `Host`.
-    pub preserve_host: Option<At<bool>>,
-}
-
-/// `retry = { … }`.
-#[derive(Debug, Default)]
-pub(super) struct Retry {
-    /// First wait.
-    pub first: Option<At<Duration>>,
-    /// Longest wait.
-    pub max: Option<At<Duration>>,
-    /// Give up on failures.
-    pub give_up_after: Option<At<Duration>>,
-    /// Give up on refusals.
-    pub give_up_refused: Option<At<Duration>>,
-    /// Give up by count.
-    pub max_attempts: Option<At<i64>>,
-}
-
 /// `[sources.NAME]`.
 #[derive(Debug, Default)]
 pub(super) struct Source {
@@ -314,6 +280,7 @@ impl File {
             admin: one(&mut root, "admin", problems, Admin::read),
             store: one(&mut root, "store", problems, Store::read),
             dedupe: one(&mut root, "dedupe", problems, Dedupe::read),
+            egress: one(&mut root, "egress", problems, Egress::read),
             upstreams: many(&mut root, "upstreams", problems, |_, s, p| Upstream::read(s, p)),
             sources: many(&mut root, "sources", problems, |_, s, p| Source::read(s, p)),
             routes: many(&mut root, "routes", problems, |_, s, p| Route::read(s, p)),
@@ -423,44 +390,6 @@ impl Redis {
         };
         section.finish(problems);
         redis
-    }
-}
-
-impl Upstream {
-    fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
-        require(&mut section, "url", "\"http://127.0.0.1:3000\"", problems);
-        let upstream = Self {
-            url: section.string("url", problems),
-            protocol: section.choice(
-                "protocol",
-                &[("http/1.1", Protocol::Http1), ("h2c", Protocol::H2c)],
-                problems,
-            ),
-            concurrency: section.integer("concurrency", 1..=10_000, problems),
-            rate: section.rate("rate", problems),
-            burst: section.integer("burst", 1..=1_000_000, problems),
-            timeout: section.duration("timeout", problems),
-            retry: one(&mut section, "retry", problems, Retry::read),
-            signature: signature_policy(&mut section, problems),
-            preserve_host: section.boolean("preserve_host", problems),
-        };
-        section.not_in_this_version(&["order", "order_key", "alert_after", "pause_after"]);
-        section.finish(problems);
-        upstream
-    }
-}
-
-impl Retry {
-    fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
-        let retry = Self {
-            first: section.duration("first", problems),
-            max: section.duration("max", problems),
-            give_up_after: section.duration("give_up_after", problems),
-            give_up_refused: section.duration("give_up_refused", problems),
-            max_attempts: section.integer("max_attempts", 1..=1_000_000, problems),
-        };
-        section.finish(problems);
-        retry
     }
 }
 

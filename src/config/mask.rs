@@ -29,6 +29,7 @@ const SHOWN: &[&str] = &[
     "connections",
     "dead_retention",
     "dedupe",
+    "deny",
     "digest_window",
     "fingerprint",
     "first",
@@ -78,6 +79,7 @@ const SHOWN: &[&str] = &[
     "same_content",
     "scope",
     "server",
+    "server_name",
     "shutdown_delay",
     "shutdown_grace",
     "signature",
@@ -98,6 +100,7 @@ const HEADERS: &[&str] = &[
     "admin",
     "alerts",
     "dedupe",
+    "egress",
     "limits",
     "providers",
     "routes",
@@ -366,7 +369,7 @@ impl Scan<'_> {
         }
         match self.key.as_str() {
             "env" => looks_like_variable(value),
-            "file" | "directory" => looks_like_path(value),
+            "ca" | "cert" | "directory" | "file" => looks_like_path(value),
             key if self.in_record => SHOWN_IN_RECORDS.contains(&key),
             key => SHOWN.contains(&key),
         }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use http::Method;
+use ipnet::IpNet;
 use serde::Serialize;
 
 use crate::config::Config;
@@ -14,7 +15,8 @@ use crate::forward::settings::{Late, UpstreamSettings};
 use crate::id::UpstreamName;
 use crate::ingest::clients::{ClientName, Clients};
 use crate::ingest::source::Source;
-use crate::net::connections::Protocol;
+use crate::net::connections::{Protocol, Remote, bare_host};
+use crate::net::egress::Egress;
 use crate::net::tls::Identity;
 use crate::reader::{show_duration, show_size};
 use crate::routes::idempotency::{IdempotencySettings, OnAmbiguous};
@@ -156,16 +158,19 @@ pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
     }
     for upstream in &live.upstreams {
         let rate = upstream.rate.map(|rate| format!(", {rate}")).unwrap_or_default();
-        let protocol = match upstream.remote.protocol {
-            Protocol::Http1 => "",
-            Protocol::H2c => " over h2c",
-        };
         line(format_args!(
-            "upstream  {}: {}{protocol}, {} at once{rate}",
+            "upstream  {}: {}, {} at once{rate}",
             upstream.name,
-            upstream.remote.origin.to_string().trim_end_matches('/'),
+            describe_remote(&upstream.remote),
             upstream.concurrency
         ));
+    }
+    if let Some(egress) = live
+        .upstreams
+        .first()
+        .and_then(|first| describe_egress(&first.remote.egress))
+    {
+        line(format_args!("egress    {egress}"));
     }
     for source in &live.sources {
         line(format_args!("source    {}", describe(source)));
@@ -215,6 +220,38 @@ fn describe_identity(identity: &Identity, is_default: bool) -> String {
         ""
     };
     format!("{names}: until {}{default}", certificate.not_after)
+}
+
+fn describe_remote(remote: &Remote) -> String {
+    let protocol = match remote.protocol {
+        Protocol::Http1 => "",
+        Protocol::H2c => " over h2c",
+        Protocol::H2 => " over h2",
+    };
+    let mut tls = String::new();
+    if let Some(settings) = &remote.tls {
+        if !settings.trusts_the_system() {
+            tls.push_str(", its certificate from the given ca only");
+        }
+        if settings.name() != bare_host(&remote.origin) {
+            tls.push_str(&format!(", its certificate for {}", settings.name()));
+        }
+        if settings.has_certificate() {
+            tls.push_str(", with a client certificate");
+        }
+    }
+    format!("{}{protocol}{tls}", remote.origin.to_string().trim_end_matches('/'))
+}
+
+fn describe_egress(egress: &Egress) -> Option<String> {
+    let list = |networks: &[IpNet]| {
+        let shown: Vec<String> = networks.iter().map(IpNet::to_string).collect();
+        shown.join(", ")
+    };
+    let allow = egress.allow.as_deref().map(|allow| format!("only to {}", list(allow)));
+    let deny = (!egress.deny.is_empty()).then(|| format!("never to {}", list(&egress.deny)));
+    let parts: Vec<String> = allow.into_iter().chain(deny).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 fn describe_redis(redis: &RedisSettings, place: &Place) -> String {

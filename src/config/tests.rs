@@ -16,6 +16,7 @@ use crate::time::Timestamp;
 mod idempotency;
 mod mistakes;
 mod tls;
+mod upstream_tls;
 
 /// Every test secret holds it; no report may.
 const SECRET: &str = "hunter2-hunter2-hunter2";

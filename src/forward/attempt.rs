@@ -84,6 +84,7 @@ pub async fn exchange(
             }
             Some(Err(NoAnswer::NeverSent(_))) => return not_sent("connection closed before the request".to_owned()),
             Some(Err(NoAnswer::Refused)) => return not_sent("the upstream refused the stream unread".to_owned()),
+            Some(Err(NoAnswer::BrokenOff { cause })) => return not_sent(cause),
             Some(Err(NoAnswer::Broken(error))) => return unknown(describe_broken(&error)),
             None => return unknown("timeout while waiting for the answer".to_owned()),
         }

@@ -1,4 +1,4 @@
-//! [`Connections`]: the open connections to one upstream, HTTP/1.1 or HTTP/2 with prior knowledge ([`Protocol`]).
+//! [`Connections`]: the open connections to one upstream, HTTP/1.1 or HTTP/2 ([`Protocol`]), over TCP or TLS.
 //!
 //! # Why not hyper-util's pooled client
 //!
@@ -20,6 +20,10 @@
 mod address;
 mod line;
 mod remote;
+#[cfg(test)]
+mod tests;
+mod tls;
+mod wire;
 
 use std::error::Error;
 use std::io;
@@ -27,6 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::uri::Scheme;
 use http::{Request, Response};
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -34,8 +39,12 @@ use hyper_util::rt::TokioIo;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use self::address::Address;
+pub use self::address::{bare_host, literal, port_of};
 use self::line::{Line, Stream};
 pub use self::remote::{Protocol, Remote};
+pub use self::tls::{Identity, Roots, UpstreamTls};
+use self::wire::{Refusal, Secured, Wire};
+use crate::net::egress::Refused;
 use crate::time::{Clock, Monotonic};
 
 /// How long a connection may wait for its next request.
@@ -61,7 +70,7 @@ impl<B> Payload for B where B: Body<Data = Bytes, Error: Into<Box<dyn Error + Se
 #[derive(Debug)]
 pub struct Connections<B> {
     address: Address,
-    protocol: Protocol,
+    remote: Remote,
     /// A mutex for nanoseconds, never held over an await.
     pool: Mutex<Pool<B>>,
     clock: Clock,
@@ -93,6 +102,7 @@ struct Single<B> {
     /// The task that moves its bytes. It ends with the connection, also in the middle of a request that the upstream
     /// does not read.
     _driver: AbortOnDropHandle<()>,
+    refusal: Refusal,
     opened_at: Monotonic,
 }
 
@@ -116,9 +126,18 @@ pub enum CannotConnect {
     /// The name could not be resolved.
     #[error("the upstream's name could not be resolved")]
     Resolve(#[source] io::Error),
+    /// Not one of its addresses may be connected to.
+    #[error("address not allowed by [egress]")]
+    NotAllowed(#[source] Refused),
     /// Not one of its addresses took the connection.
     #[error("could not connect")]
     Connect(#[source] io::Error),
+    /// The upstream is not who it should be, or we are not for it, or it speaks no TLS.
+    #[error("the TLS handshake failed: {cause}")]
+    Handshake {
+        /// For people.
+        cause: String,
+    },
     /// It ended before it could be used.
     #[error("the connection ended at once")]
     Ended(#[source] hyper::Error),
@@ -131,6 +150,12 @@ pub enum NoAnswer<B> {
     NeverSent(Box<Request<B>>),
     /// The upstream says that it did nothing with the request (RFC 9113 section 8.7, `REFUSED_STREAM`).
     Refused,
+    /// It broke the TLS handshake off when it saw our certificate, or none. With TLS 1.3 that is heard only behind the
+    /// request, of which it has read nothing.
+    BrokenOff {
+        /// For people.
+        cause: String,
+    },
     /// Sent, or a part of it.
     Broken(hyper::Error),
 }
@@ -140,6 +165,8 @@ impl CannotConnect {
     pub fn describe(&self) -> String {
         let cause: &dyn Error = match self {
             Self::Resolve(cause) | Self::Connect(cause) => cause,
+            Self::NotAllowed(_) => return self.to_string(),
+            Self::Handshake { cause } => return cause.clone(),
             Self::Ended(cause) => cause,
         };
         match cause.downcast_ref::<io::Error>() {
@@ -157,6 +184,9 @@ pub fn describe_broken(error: &hyper::Error) -> String {
     if error.is_incomplete_message() {
         return "connection closed before the answer".to_owned();
     }
+    if let Some(tls) = io_error(error).and_then(tls::tls_error) {
+        return format!("the TLS connection broke: {tls}");
+    }
     match error.source() {
         Some(cause) => match cause.downcast_ref::<io::Error>() {
             Some(io) => io.kind().to_string(),
@@ -172,7 +202,7 @@ impl<B: Payload> Connections<B> {
     pub fn new(remote: &Remote, clock: Clock, tracker: TaskTracker) -> Self {
         Self {
             address: Address::of(&remote.origin),
-            protocol: remote.protocol,
+            remote: remote.clone(),
             pool: Mutex::new(Pool {
                 idle: Vec::new(),
                 lines: Vec::new(),
@@ -185,28 +215,36 @@ impl<B: Payload> Connections<B> {
 
     /// What the upstream speaks.
     pub fn protocol(&self) -> Protocol {
-        self.protocol
+        self.remote.protocol
     }
 
     /// A ready connection that is still young enough, if there is one.
     pub fn take_idle(&self) -> Option<Connection<B>> {
         let now = self.clock.monotonic();
         let mut pool = self.pool();
-        let kind = match self.protocol {
+        let kind = match self.remote.protocol {
             Protocol::Http1 => Kind::Http1(pool.take_idle(now)?),
-            Protocol::H2c => Kind::H2(pool.take_stream(now)?),
+            Protocol::H2c | Protocol::H2 => Kind::H2(pool.take_stream(now)?),
         };
         Some(Connection { kind, fresh: false })
     }
 
     /// Opens a new one.
     pub async fn open(&self) -> Result<Connection<B>, CannotConnect> {
-        let stream = self.address.connect().await?;
+        let stream = self.address.connect(&self.remote.egress).await?;
         // Without this a request larger than a segment may wait for a delayed acknowledgement. If it cannot be set,
         // the connection is slower and no less right.
         let _slower = stream.set_nodelay(true);
-        let io = TokioIo::new(stream);
-        let kind = match self.protocol {
+        let refusal = Refusal::default();
+        let io = TokioIo::new(match &self.remote.tls {
+            Some(tls) => Wire::Tls(Box::new(Secured {
+                stream: tls.handshake(stream, self.remote.protocol).await?,
+                has_certificate: tls.has_certificate(),
+                refusal: refusal.clone(),
+            })),
+            None => Wire::Plain(stream),
+        });
+        let kind = match self.remote.protocol {
             Protocol::Http1 => {
                 let (mut sender, driver) = http1::Builder::new()
                     .max_buf_size(ANSWER_HEAD_MAX)
@@ -218,19 +256,29 @@ impl<B: Payload> Connections<B> {
                     // What ends a connection is told to the request that it carried.
                     let _told_to_the_request = driver.with_upgrades().await;
                 });
-                sender.ready().await.map_err(CannotConnect::Ended)?;
+                sender.ready().await.map_err(|ended| match refusal.cause() {
+                    Some(cause) => CannotConnect::Handshake {
+                        cause: cause.to_owned(),
+                    },
+                    None => CannotConnect::Ended(ended),
+                })?;
                 Kind::Http1(Single {
                     sender,
                     _driver: driver,
+                    refusal,
                     opened_at: self.clock.monotonic(),
                 })
             }
-            Protocol::H2c => {
+            Protocol::H2c | Protocol::H2 => {
                 let (sender, driver) = line::handshake(io, &self.tracker).await.map_err(CannotConnect::Ended)?;
                 let driver = self.drive(async move {
                     let _told_to_the_requests = driver.await;
                 });
-                let line = Arc::new(Line::new(sender, driver, self.clock.monotonic()));
+                let scheme = match self.remote.tls {
+                    Some(_) => Scheme::HTTPS,
+                    None => Scheme::HTTP,
+                };
+                let line = Arc::new(Line::new(sender, driver, scheme, refusal, self.clock.monotonic()));
                 let stream = Stream::of(&line);
                 let mut pool = self.pool();
                 if !pool.closed {
@@ -346,11 +394,31 @@ impl<B: Payload> Connection<B> {
             Kind::Http1(single) => single.sender.try_send_request(request).await,
             Kind::H2(stream) => stream.send(request).await,
         };
-        sent.map_err(|mut error| match error.take_message() {
+        sent.map_err(|mut error| match (error.take_message(), self.refusal()) {
             // hyper hands back only a request that it had not started to write.
-            Some(request) => NoAnswer::NeverSent(Box::new(request)),
-            None if line::is_refused(error.error()) => NoAnswer::Refused,
-            None => NoAnswer::Broken(error.into_error()),
+            (Some(request), _) if !self.fresh => NoAnswer::NeverSent(Box::new(request)),
+            (_, Some(cause)) => NoAnswer::BrokenOff { cause },
+            (Some(request), None) => NoAnswer::NeverSent(Box::new(request)),
+            (None, None) if line::is_refused(error.error()) => NoAnswer::Refused,
+            (None, None) => NoAnswer::Broken(error.into_error()),
         })
     }
+
+    /// Why the upstream broke the handshake off behind the request. Once it has answered anything, the handshake was to
+    /// its liking.
+    fn refusal(&self) -> Option<String> {
+        let (has_answered, refusal) = match &self.kind {
+            Kind::Http1(single) => (!self.fresh, &single.refusal),
+            Kind::H2(stream) => (stream.has_answered(), stream.refusal()),
+        };
+        refusal.cause().filter(|_| !has_answered).map(str::to_owned)
+    }
+}
+
+/// The error of the connection itself, if that is what `error` is about.
+fn io_error(error: &hyper::Error) -> Option<&io::Error> {
+    let cause = error.source()?;
+    cause
+        .downcast_ref()
+        .or_else(|| cause.downcast_ref::<h2::Error>()?.get_io())
 }

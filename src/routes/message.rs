@@ -131,7 +131,7 @@ impl Envelope {
         let (mut out, ()) = http::Request::new(()).into_parts();
         let mut headers = parts.headers;
         let had_length = headers.contains_key(header::CONTENT_LENGTH);
-        let takes_trailers = self.protocol == Protocol::H2c && takes_trailers(&headers);
+        let takes_trailers = self.protocol != Protocol::Http1 && takes_trailers(&headers);
         let announced = match length {
             Length::Unknown => announced_trailers(&headers),
             Length::None | Length::Known(_) => None,

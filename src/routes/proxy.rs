@@ -104,7 +104,7 @@ impl Proxy {
     /// Sends a request that asks for an upgrade. Only 101 is judged by the caller.
     pub(super) async fn send_upgrade(&self, parts: request::Parts, timeout: Duration) -> Result<Switched, SendError> {
         if self.connections.protocol() != Protocol::Http1 {
-            let cause = "the upstream speaks h2c, which has no upgrades".to_owned();
+            let cause = "the upstream speaks HTTP/2, which has no upgrades".to_owned();
             return Err(SendError::NotSent {
                 cause,
                 timed_out: false,
@@ -178,6 +178,7 @@ impl Proxy {
                 }
                 Some(Err(NoAnswer::NeverSent(_))) => return Err(not_sent("connection closed before the request")),
                 Some(Err(NoAnswer::Refused)) => return Err(not_sent("the upstream refused the stream unread")),
+                Some(Err(NoAnswer::BrokenOff { cause })) => return Err(not_sent(&cause)),
                 Some(Err(NoAnswer::Broken(error))) => {
                     return Err(match progress.as_ref().and_then(Progress::failure) {
                         Some(why) => SendError::Upload(why),

@@ -39,6 +39,11 @@ impl Setup {
     }
 
     pub(crate) fn for_address(upstream: SocketAddr) -> Self {
+        Self::for_url(&format!("http://{upstream}"))
+    }
+
+    /// The upstream `app` is at this URL.
+    pub(crate) fn for_url(url: &str) -> Self {
         // Beside the build, not in /tmp, which may be a file system in memory.
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         Self {
@@ -46,7 +51,7 @@ impl Setup {
             directory,
             postgres: None,
             before: String::new(),
-            upstream: format!("[upstreams.app]\nurl = \"http://{upstream}\"\n"),
+            upstream: format!("[upstreams.app]\nurl = \"{url}\"\n"),
             after: String::new(),
             environment: Vec::new(),
             hidden: Vec::new(),

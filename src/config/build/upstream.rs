@@ -1,24 +1,38 @@
 //! `[upstreams.NAME]`.
 
+mod tls;
+
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
+use std::sync::Arc;
 
 use http::Uri;
 use http::uri::{Authority, Scheme};
 
+pub(super) use self::tls::SystemRoots;
 use super::{count, or, span, within};
 use crate::config::defaults;
 use crate::config::file;
 use crate::diagnostic::Diagnostics;
 use crate::forward::settings::{Retry, UpstreamSettings};
 use crate::id::UpstreamName;
-use crate::net::connections::{Protocol, Remote};
+use crate::net::connections::{Protocol, Remote, bare_host, literal, port_of};
+use crate::net::egress::{Egress, Refused};
 use crate::reader::At;
+
+/// What all upstreams share.
+#[derive(Debug)]
+pub(super) struct Ground<'e> {
+    /// Our own listeners.
+    pub(super) own: [SocketAddr; 2],
+    pub(super) egress: Arc<Egress>,
+    pub(super) roots: SystemRoots<'e>,
+}
 
 pub(super) fn build(
     name: &At<String>,
     written: &file::Upstream,
-    own: &[SocketAddr],
+    ground: &Ground<'_>,
     problems: &mut Diagnostics,
 ) -> Option<UpstreamSettings> {
     let path = format!("upstreams.{}", name.value);
@@ -37,12 +51,16 @@ pub(super) fn build(
         problems,
     );
     let retry = retry(&written.retry, &path, problems);
-    let origin = origin(written.url.as_ref()?, &path, own, problems)?;
+    let url = written.url.as_ref()?;
+    let origin = origin(url, &path, ground, problems)?;
+    let tls = tls::build(written, &origin, url.span.clone(), &path, &ground.roots, problems)?;
     Some(UpstreamSettings {
         name: UpstreamName::new(name.value.as_str()),
         remote: Remote {
             origin,
             protocol: or(&written.protocol, Protocol::default()),
+            tls,
+            egress: Arc::clone(&ground.egress),
         },
         concurrency: count(&written.concurrency, defaults::CONCURRENCY),
         rate: written.rate.as_ref().map(|rate| rate.value),
@@ -88,16 +106,12 @@ fn retry(written: &file::Retry, path: &str, problems: &mut Diagnostics) -> Retry
 }
 
 /// Scheme and authority of `url`, which may hold nothing else.
-fn origin(url: &At<String>, path: &str, own: &[SocketAddr], problems: &mut Diagnostics) -> Option<Uri> {
+fn origin(url: &At<String>, path: &str, ground: &Ground<'_>, problems: &mut Diagnostics) -> Option<Uri> {
     match parse_origin(&url.value) {
-        Ok(authority) => {
-            refuse_ourselves(&authority, url.span.clone(), path, own, problems);
-            Uri::builder()
-                .scheme(Scheme::HTTP)
-                .authority(authority)
-                .path_and_query("/")
-                .build()
-                .ok()
+        Ok(origin) => {
+            refuse_ourselves(&origin, url.span.clone(), path, &ground.own, problems);
+            refuse_by_egress(&origin, url.span.clone(), path, &ground.egress, problems);
+            Some(origin)
         }
         Err(Wrong { label, help }) => {
             // The text itself is not repeated: it may hold a password.
@@ -117,8 +131,9 @@ struct Wrong {
     help: &'static str,
 }
 
-fn parse_origin(text: &str) -> Result<Authority, Wrong> {
-    const EXAMPLE: &str = "write scheme, host and port, such as \"http://127.0.0.1:3000\"";
+fn parse_origin(text: &str) -> Result<Uri, Wrong> {
+    const EXAMPLE: &str =
+        "write scheme, host and port, such as \"http://127.0.0.1:3000\" or \"https://app.example.com\"";
     let wrong = |label, help| Err(Wrong { label, help });
     let Ok(uri) = text.parse::<Uri>() else {
         return wrong("not a URL", EXAMPLE);
@@ -126,14 +141,8 @@ fn parse_origin(text: &str) -> Result<Authority, Wrong> {
     let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
         return wrong("not a whole URL", EXAMPLE);
     };
-    if *scheme == Scheme::HTTPS {
-        return wrong(
-            "https to an upstream is not in this version",
-            "hooksluice stands beside the app: use http on loopback or a private network",
-        );
-    }
-    if *scheme != Scheme::HTTP {
-        return wrong("expected an http URL", EXAMPLE);
+    if *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS {
+        return wrong("expected an http or https URL", EXAMPLE);
     }
     if authority.as_str().contains('@') {
         return wrong(
@@ -150,7 +159,11 @@ fn parse_origin(text: &str) -> Result<Authority, Wrong> {
             "requests keep the path they came with; to change it set `forward_path` on the source",
         );
     }
-    Ok(authority.clone())
+    let origin = Uri::builder().scheme(scheme.clone()).authority(authority.clone());
+    origin.path_and_query("/").build().map_err(|_not_built| Wrong {
+        label: "not a URL",
+        help: EXAMPLE,
+    })
 }
 
 /// A port that is written and is none: `http::uri` keeps the text.
@@ -160,14 +173,8 @@ fn bad_port(authority: &Authority) -> bool {
 }
 
 /// Forwarding to one of our own listeners would go round for ever.
-fn refuse_ourselves(
-    authority: &Authority,
-    span: Range<usize>,
-    path: &str,
-    own: &[SocketAddr],
-    problems: &mut Diagnostics,
-) {
-    if own.iter().any(|listener| reaches(authority, *listener)) {
+fn refuse_ourselves(origin: &Uri, span: Range<usize>, path: &str, own: &[SocketAddr], problems: &mut Diagnostics) {
+    if own.iter().any(|listener| reaches(origin, *listener)) {
         problems.error(
             span,
             format!("`{path}.url` is hooksluice itself"),
@@ -177,10 +184,27 @@ fn refuse_ourselves(
     }
 }
 
-fn reaches(authority: &Authority, listener: SocketAddr) -> bool {
-    let port = authority.port_u16().unwrap_or(80);
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-    let address: Option<IpAddr> = host.parse().ok();
+/// An address in the configuration itself is judged here; what a name leads to, each time it is connected to.
+fn refuse_by_egress(origin: &Uri, span: Range<usize>, path: &str, egress: &Egress, problems: &mut Diagnostics) {
+    let Some(refused) = literal(origin).and_then(|address| egress.judge(address).err()) else {
+        return;
+    };
+    let help = match refused {
+        Refused::Special | Refused::NotAllowed => "if it is right, add this very address to `egress.allow`",
+        Refused::Denied => "name another address, or take it out of `egress.deny`",
+    };
+    problems.error(
+        span,
+        format!("the address in `{path}.url` is not allowed"),
+        refused.to_string(),
+        Some(help.to_owned()),
+    );
+}
+
+fn reaches(origin: &Uri, listener: SocketAddr) -> bool {
+    let port = port_of(origin);
+    let host = bare_host(origin);
+    let address: Option<IpAddr> = literal(origin);
     let loopback = host.eq_ignore_ascii_case("localhost")
         || address.is_some_and(|ip| ip.to_canonical().is_loopback() || ip.is_unspecified());
     let listens_on = listener.ip().to_canonical();
@@ -202,6 +226,9 @@ mod tests {
             "http://app/",
             "http://[::1]:3000",
             "HTTP://app:80",
+            "https://app",
+            "HTTPS://app:8443/",
+            "https://[::1]",
         ] {
             assert!(parse_origin(good).is_ok(), "{good}");
         }
@@ -211,8 +238,10 @@ mod tests {
             "app:3000",
             "/x",
             "127.0.0.1:3000",
-            "https://app",
             "ftp://app",
+            "https://",
+            "https://u:p@app",
+            "https://app/x",
             "http://",
             "http://:3000",
             "http://u:p@app",
@@ -232,10 +261,10 @@ mod tests {
     #[test]
     fn our_own_listeners_are_recognised() {
         let ours = |url: &str, listener: &str| {
-            let Ok(authority) = parse_origin(url) else {
+            let Ok(origin) = parse_origin(url) else {
                 panic!("{url}");
             };
-            reaches(&authority, listener.parse().unwrap())
+            reaches(&origin, listener.parse().unwrap())
         };
         assert!(ours("http://localhost:8080", "0.0.0.0:8080"));
         assert!(ours("http://127.0.0.1:8080", "[::]:8080"));
@@ -243,6 +272,8 @@ mod tests {
         assert!(ours("http://10.0.0.5:8080", "10.0.0.5:8080"));
         assert!(ours("http://127.0.0.1", "127.0.0.1:80"));
         assert!(ours("http://LOCALHOST:9180", "127.0.0.1:9180"));
+        assert!(ours("https://127.0.0.1", "127.0.0.1:443"));
+        assert!(!ours("https://127.0.0.1", "127.0.0.1:80"));
         assert!(!ours("http://localhost:3000", "0.0.0.0:8080"));
         assert!(!ours("http://10.0.0.6:8080", "10.0.0.5:8080"));
         assert!(!ours("http://127.0.0.2:9180", "127.0.0.1:9180"));

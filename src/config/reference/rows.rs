@@ -301,14 +301,26 @@ const TABLES: &[Table] = &[
         ],
     },
     Table {
+        name: "egress",
+        about: "Where upstreams may be, judged by the addresses that a name leads to.",
+        rows: &[
+            row(
+                "allow",
+                Words("all but link-local, metadata, multicast and unspecified addresses"),
+                "only these; of the others a network that lies within them",
+            ),
+            row("deny", Unset, "never these"),
+        ],
+    },
+    Table {
         name: "upstreams.NAME",
         about: "An app that events and routes go to.",
         rows: &[
-            row("url", Unset, "its origin: scheme, host and port"),
+            row("url", Unset, "its origin: `http` or `https`, host and port"),
             row(
                 "protocol",
                 Text("http/1.1"),
-                "what it speaks; `h2c` is HTTP/2 without TLS, by prior knowledge",
+                "what it speaks; `h2` is HTTP/2 over TLS, by ALPN, `h2c` without it, by prior knowledge",
             ),
             row("concurrency", Number(defaults::CONCURRENCY), "attempts at once"),
             row("rate", Unset, "attempts per time; no limit unless set"),
@@ -347,6 +359,24 @@ const TABLES: &[Table] = &[
                 "on 3xx and other 4xx; 410 is given up at once",
             ),
             row("max_attempts", Unset, "gives up after so many attempts"),
+        ],
+    },
+    Table {
+        name: "upstreams.NAME.tls",
+        about: "What TLS needs beyond the system's root certificates; only with `https` in `url`. Files are PEM.",
+        rows: &[
+            row("ca", Unset, "file: these authorities are believed, and no others"),
+            row(
+                "cert",
+                Unset,
+                "file: the certificate that is shown to an upstream that asks",
+            ),
+            row("key", Unset, "file: its key"),
+            row(
+                "server_name",
+                Words("the host in `url`"),
+                "the name in the upstream's certificate",
+            ),
         ],
     },
     Table {

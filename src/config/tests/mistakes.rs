@@ -236,8 +236,8 @@ fn each_mistake_is_told_with_its_place_and_a_way_out() {
             &["an origin has no path", "`forward_path`"],
         ),
         (
-            with_source("[upstreams.b]\nurl = \"https://b\""),
-            &["https to an upstream is not in this version"],
+            with_source("[upstreams.b]\nurl = \"ftp://b\""),
+            &["expected an http or https URL"],
         ),
         (
             with_source("[upstreams.b]\nurl = \"http://u:hunter2@b\""),

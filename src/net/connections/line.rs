@@ -4,7 +4,7 @@
 //! behind them. Only `REFUSED_STREAM` says that nothing was done.
 
 use std::error::Error;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,10 +16,9 @@ use hyper::client::conn::TrySendError;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper::rt::Executor;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpStream;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use super::{AGE_MAX, ANSWER_HEAD_MAX, IDLE_MAX, Payload, STREAMS_MAX};
+use super::{AGE_MAX, ANSWER_HEAD_MAX, IDLE_MAX, Payload, Refusal, STREAMS_MAX, Wire};
 use crate::time::Monotonic;
 
 /// How often a connection with open streams is asked whether it still lives, and how long it may take to say so.
@@ -33,6 +32,10 @@ pub(super) struct Line<B> {
     /// Ends with the pool's hold on the line and the last of its streams.
     _driver: AbortOnDropHandle<()>,
     streams: AtomicUsize,
+    /// At least once, so that its TLS handshake, if there was one, was to the upstream's liking.
+    answered: AtomicBool,
+    scheme: Scheme,
+    refusal: Refusal,
     opened_at: Monotonic,
     idle_since: Mutex<Monotonic>,
 }
@@ -52,9 +55,9 @@ impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Tracked {
 }
 
 pub(super) async fn handshake<B: Payload>(
-    io: TokioIo<TcpStream>,
+    io: TokioIo<Wire>,
     tracker: &TaskTracker,
-) -> hyper::Result<(SendRequest<B>, http2::Connection<TokioIo<TcpStream>, B, Tracked>)> {
+) -> hyper::Result<(SendRequest<B>, http2::Connection<TokioIo<Wire>, B, Tracked>)> {
     http2::Builder::new(Tracked(tracker.clone()))
         .timer(TokioTimer::new())
         .max_header_list_size(u32::try_from(ANSWER_HEAD_MAX).unwrap_or(u32::MAX))
@@ -71,11 +74,20 @@ pub(super) fn is_refused(error: &hyper::Error) -> bool {
 }
 
 impl<B: Payload> Line<B> {
-    pub(super) fn new(sender: SendRequest<B>, driver: AbortOnDropHandle<()>, now: Monotonic) -> Self {
+    pub(super) fn new(
+        sender: SendRequest<B>,
+        driver: AbortOnDropHandle<()>,
+        scheme: Scheme,
+        refusal: Refusal,
+        now: Monotonic,
+    ) -> Self {
         Self {
             sender,
             _driver: driver,
             streams: AtomicUsize::new(0),
+            answered: AtomicBool::new(false),
+            scheme,
+            refusal,
             opened_at: now,
             idle_since: Mutex::new(now),
         }
@@ -109,7 +121,20 @@ impl<B: Payload> Stream<B> {
     }
 
     pub(super) async fn send(&self, request: Request<B>) -> Result<Response<Incoming>, TrySendError<Request<B>>> {
-        self.0.sender.clone().try_send_request(with_authority(request)).await
+        let request = with_authority(request, &self.0.scheme);
+        let answer = self.0.sender.clone().try_send_request(request).await;
+        if answer.is_ok() {
+            self.0.answered.store(true, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    pub(super) fn refusal(&self) -> &Refusal {
+        &self.0.refusal
+    }
+
+    pub(super) fn has_answered(&self) -> bool {
+        self.0.answered.load(Ordering::Relaxed)
     }
 }
 
@@ -120,13 +145,13 @@ impl<B> Drop for Stream<B> {
 }
 
 /// `Host` becomes `:authority` (RFC 9113 section 8.3.1), which hyper takes from the target.
-fn with_authority<B>(mut request: Request<B>) -> Request<B> {
+fn with_authority<B>(mut request: Request<B>, scheme: &Scheme) -> Request<B> {
     let host = request.headers_mut().remove(header::HOST);
     let authority: Option<Authority> = host.and_then(|host| host.to_str().ok()?.parse().ok());
     let mut parts = Parts::default();
     parts.path_and_query = request.uri().path_and_query().cloned();
     if let Some(authority) = authority {
-        parts.scheme = Some(Scheme::HTTP);
+        parts.scheme = Some(scheme.clone());
         parts.authority = Some(authority);
     }
     if let Ok(uri) = Uri::from_parts(parts) {

@@ -1,23 +1,34 @@
 //! What decides whether two connections are alike: where an upstream is, and how it is spoken to.
 
+use std::sync::Arc;
+
 use http::Uri;
+
+use super::UpstreamTls;
+use crate::net::egress::Egress;
 
 /// One upstream as connections see it. Two that are equal may share connections; when one of a running upstream changes,
 /// its new requests need new ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// Scheme and authority only (`http://host:port`).
+    /// Scheme and authority only (`https://host:port`).
     pub origin: Uri,
     /// What it speaks.
     pub protocol: Protocol,
+    /// TLS; `None` for `http://`.
+    pub tls: Option<UpstreamTls>,
+    /// Which of its addresses are connected to.
+    pub egress: Arc<Egress>,
 }
 
 impl Remote {
-    /// HTTP/1.1 over TCP.
+    /// HTTP/1.1 over TCP, wherever that is by default.
     pub fn plain(origin: Uri) -> Self {
         Self {
             origin,
             protocol: Protocol::Http1,
+            tls: None,
+            egress: Arc::default(),
         }
     }
 }
@@ -30,6 +41,8 @@ pub enum Protocol {
     Http1,
     /// HTTP/2 without TLS, by prior knowledge (RFC 9113 section 3.3).
     H2c,
+    /// HTTP/2 over TLS, agreed on by ALPN (RFC 9113 section 3.2).
+    H2,
 }
 
 impl Protocol {
@@ -38,6 +51,7 @@ impl Protocol {
         match self {
             Self::Http1 => "http/1.1",
             Self::H2c => "h2c",
+            Self::H2 => "h2",
         }
     }
 }
