@@ -13,7 +13,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from tools import (
-    DEPLOY, HOOKSLUICE, ROOT, SCRATCH, changed, check, eventually, free_port, get_json, is_ready, process, ran, refuses, run, server,
+    DEPLOY, HOOKSLUICE, ROOT, SCRATCH, certificate, changed, check, eventually, free_port, get_json, is_ready, process, ran, refuses, run, server,
 )
 
 HERE = Path(__file__).parent
@@ -124,7 +124,6 @@ def busy_server():
     public = free_port()
     toml = f"""
 listen = "127.0.0.1:{public}"
-{tls()}
 [dedupe.redis]
 url = "redis://127.0.0.1:{free_port()}"
 namespace = "metrics"
@@ -151,17 +150,34 @@ upstream = "app"
         yield admin
 
 
-def tls():
-    return ""
+@contextmanager
+def encrypted_server():
+    """A server with a certificate."""
+    with tempfile.TemporaryDirectory(dir=SCRATCH) as folder:
+        cert, key = certificate(folder, "hooks.example.com")
+        toml = f"""
+listen = "127.0.0.1:{free_port()}"
+[tls]
+certificates = [{{ cert = "{cert}", key = "{key}" }}]
+[upstreams.app]
+url = "http://127.0.0.1:{free_port()}"
+[sources.plain]
+path = "/plain"
+provider = "hmac"
+secret = {{ env = "HOOK_SECRET" }}
+upstreams = ["app"]
+"""
+        with server(toml, {"HOOK_SECRET": SECRET}) as admin:
+            yield admin
 
 
 @contextmanager
-def prometheus(admin):
-    """A Prometheus with the configuration of deploy/, which has scraped the server a few times; asks it a query."""
+def prometheus(*admins):
+    """A Prometheus with the configuration of deploy/, which has scraped the servers a few times; asks it a query."""
     folder = Path(tempfile.mkdtemp(dir=SCRATCH))
     settings = yaml.safe_load(CONFIG.read_text())
     (job,) = settings["scrape_configs"]
-    job["static_configs"] = [{"targets": [admin.removeprefix("http://")]}]
+    job["static_configs"] = [{"targets": [admin.removeprefix("http://") for admin in admins]}]
     settings["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     settings["rule_files"] = [str(RULES)]
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(settings))
@@ -175,7 +191,7 @@ def prometheus(admin):
             return answer["data"]["result"]
 
         scrapes = "count_over_time(hooksluice_build_info[1m]) >= 3"
-        eventually("three scrapes", lambda: query(scrapes))
+        eventually("three scrapes of each", lambda: len(query(scrapes)) == len(admins))
         yield url, query
 
 
@@ -214,7 +230,7 @@ def operator(matcher):
 @check
 def queries():
     """every series that a rule or a panel names exists, and every panel has something to draw (Prometheus)"""
-    with busy_server() as admin, prometheus(admin) as (url, query):
+    with busy_server() as busy, encrypted_server() as encrypted, prometheus(busy, encrypted) as (url, query):
         asked = {rule["alert"]: rule["expr"] for rule in alerts()}
         drawn = {}
         for panel in panels():
