@@ -222,6 +222,7 @@ pub(in crate::store::tests) async fn keys_last_as_long_as_the_window_that_holds_
     bench.setup_mut().settings.window = window;
     store.reconfigure(live(&bench)).await.unwrap();
     append(&store, &bench.delivery("wakes the writer again")).await;
+    all_admitted(&store).await;
     bench.keys_are_pruned(&store).await;
     bench.forget_notices();
     append(&store, &bench.delivery(1)).await;
