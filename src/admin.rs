@@ -16,6 +16,7 @@ mod backup;
 mod events;
 mod idempotency;
 mod listen;
+mod reload;
 mod status;
 mod upstreams;
 
@@ -36,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 use self::auth::LocalAddress;
 use self::error::ApiError;
 use crate::forward::Forwarder;
+use crate::reload::Reloads;
 use crate::secret::Secret;
 use crate::store::Store;
 use crate::telemetry::exposition;
@@ -70,6 +72,7 @@ pub struct Admin {
     settings: AdminSettings,
     forwarder: Forwarder,
     store: Store,
+    reloads: Reloads,
     metrics: Metrics,
     registry: Registry,
     clock: Clock,
@@ -79,12 +82,20 @@ pub struct Admin {
 
 impl Admin {
     /// An admin listener over these parts.
-    pub fn new(settings: AdminSettings, forwarder: Forwarder, store: Store, metrics: Metrics, clock: Clock) -> Self {
+    pub fn new(
+        settings: AdminSettings,
+        forwarder: Forwarder,
+        store: Store,
+        reloads: Reloads,
+        metrics: Metrics,
+        clock: Clock,
+    ) -> Self {
         metrics.store().commit.get_or_init(|| store.commit_times());
         Self {
             settings,
             forwarder,
             store,
+            reloads,
             registry: exposition::registry(metrics.clone()),
             metrics,
             started: clock.monotonic(),
@@ -129,6 +140,7 @@ fn router(admin: Arc<Admin>) -> Router {
             "/api/v1/idempotency/{route}/{digest}/resolve",
             post(idempotency::resolve),
         )
+        .route("/api/v1/reload", post(reload::reload))
         .route("/api/v1/upstreams", get(upstreams::list))
         .route("/api/v1/upstreams/{name}/pause", post(upstreams::pause))
         .route("/api/v1/upstreams/{name}/resume", post(upstreams::resume))

@@ -4,14 +4,21 @@
 //! touches anything) → forwarder → admin
 //! listener → public listener. Nothing is answered before the store is open.
 //!
+//! **Reload**: another configuration is taken over while all of it runs ([`reload`]); what serves requests is exchanged, what
+//! outlives a configuration is in [`serving`].
+//!
 //! **End** (DESIGN section 7): say so (`/readyz` 503, `Connection: close`) → wait `shutdown_delay`, so that load
 //! balancers notice → stop accepting and finish inbound requests (long streams go on beside what follows) → stop leasing
 //! and finish attempts until `shutdown_grace` → hand back leases and close the store → admin listener last, so that the end can be watched.
 
 mod beside;
+mod judge;
+mod reload;
+mod serving;
+mod watch;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
 use tokio::net::TcpListener;
@@ -20,50 +27,71 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use self::beside::{Beside, RECENT_KEYS};
+pub use self::judge::Start;
+use self::reload::Reloader;
+use self::serving::Parts;
 use crate::admin::Admin;
 use crate::config::{Config, Live};
 use crate::dedupe::teller::TELLS;
 use crate::forward::Forwarder;
 use crate::forward::answer::QUESTIONS_MAX;
 use crate::forward::settings::{SourceSettings, UpstreamSettings};
-use crate::ingest::body::{Bodies, Budget};
 use crate::ingest::source::Source;
-use crate::ingest::{Ingest, IngestSettings};
 use crate::net::listen::{self, ListenSettings};
 use crate::net::systemd::Notify;
 use crate::net::tls::Certificates;
 use crate::public::Public;
+use crate::reload::{Desk, Reloads};
 use crate::routes::idempotency::memory::Memory;
-use crate::routes::idempotency::{self, SharedParts};
-use crate::routes::{Routes, RoutesSettings};
 use crate::store::Store;
 use crate::store::settings::{Place, StoreSettings};
+use crate::telemetry::logging::Logging;
 use crate::telemetry::metrics::Metrics;
 use crate::time::{Clock, Monotonic};
 
 /// The running server.
 #[derive(Debug)]
 pub struct App {
-    config: Config,
+    start: Start,
+    logging: Logging,
+    reloads: Reloads,
+    desk: Desk,
     clock: Clock,
     metrics: Metrics,
 }
 
 impl App {
     /// Nothing is opened yet.
-    pub fn new(config: Config, clock: Clock) -> Self {
+    pub fn new(start: Start, logging: Logging, clock: Clock) -> Self {
+        let (reloads, desk) = Reloads::new(clock.now());
         Self {
-            config,
+            start,
+            logging,
+            reloads,
+            desk,
             clock,
             metrics: Metrics::new(),
         }
     }
 
+    /// Where reloads are asked for; until it runs they wait.
+    pub fn reloads(&self) -> Reloads {
+        self.reloads.clone()
+    }
+
     /// Runs until `stop`, then ends in order. Returns once the store is closed.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { config, clock, metrics } = self;
+        let Self {
+            start,
+            logging,
+            reloads,
+            desk,
+            clock,
+            metrics,
+        } = self;
+        let config = &start.loaded.config;
         let (store_settings, redis) = (config.store(), config.redis());
-        metrics.server().limits.get_or_init(|| bounds(&config));
+        metrics.server().limits.get_or_init(|| bounds(config));
         let answers = Memory::new(config.fixed.limits.replay_cache);
         let beside = Beside::start(&store_settings, redis, answers.clone(), &metrics, &clock);
         // A database may be waited for.
@@ -75,16 +103,15 @@ impl App {
             }
         };
         beside.join(&store);
-        let Config { fixed, live } = config;
+        let Config { fixed, live } = &start.loaded.config;
+        let (limits, place) = (fixed.limits.clone(), fixed.store.place.clone());
 
         let ingest_tasks = TaskTracker::new();
         let forward_tasks = TaskTracker::new();
         let admin_tasks = TaskTracker::new();
-        let sources: Vec<Arc<Source>> = live.sources.into_iter().map(Arc::new).collect();
-
         let forwarder = Forwarder::start(
-            live.upstreams,
-            sources
+            live.upstreams.clone(),
+            live.sources
                 .iter()
                 .map(|source| (source.name.clone(), for_forwarding(source))),
             store.clone(),
@@ -97,9 +124,10 @@ impl App {
         let admin_address = admin_listener.local_addr()?;
         let stop_admin = CancellationToken::new();
         let admin = Admin::new(
-            fixed.admin,
+            fixed.admin.clone(),
             forwarder.clone(),
             store.clone(),
+            reloads,
             metrics.clone(),
             clock.clone(),
         );
@@ -109,71 +137,38 @@ impl App {
         let listener = bind(fixed.listen, "listen")?;
         let address = listener.local_addr()?;
         let stop_accepting = CancellationToken::new();
-        let budget = |bodies| Budget::new(fixed.limits.in_flight, bodies, metrics.clone());
-        let has_keys = live.routes.iter().any(|route| route.idempotency.is_some());
-        let idempotency = has_keys.then(|| {
-            idempotency::Shared::new(SharedParts {
-                store: store.clone(),
-                memory: answers,
-                redis: beside.redis(),
-                budget: budget(Bodies::Calls),
-                body_timeout: fixed.limits.body_timeout,
-                running: fixed.limits.connections,
-                metrics: metrics.clone(),
-                clock: clock.clone(),
-                tracker: ingest_tasks.clone(),
-            })
-        });
-        let routes = Routes::new(
-            RoutesSettings {
-                idempotency,
-                routes: live.routes,
-                trusted_proxies: live.trusted_proxies.clone(),
-                body_timeout: fixed.limits.body_timeout,
-            },
-            sources.iter().map(Arc::as_ref),
-            metrics.clone(),
-            clock.clone(),
-            ingest_tasks.clone(),
-            stop_accepting.clone(),
-        );
-        let ingest = Arc::new(Ingest::new(
-            IngestSettings {
-                limits: fixed.limits.clone(),
-                sources,
-                trusted_proxies: live.trusted_proxies,
-                budget: budget(Bodies::Events),
-            },
-            store.clone(),
-            beside.front(),
-            forwarder.clone(),
-            metrics.clone(),
-            clock.clone(),
-            ingest_tasks.clone(),
-        ));
-        let public = Arc::new(Public::new(
-            ingest,
-            routes,
-            live.health_path,
-            metrics.clone(),
-            ingest_tasks.clone(),
-        ));
-        let cut_off = CancellationToken::new();
         let certificates = live
             .tls
+            .clone()
             .map(|tls| Arc::new(Certificates::new(tls, metrics.clone(), clock.clone())));
         let tls = certificates.is_some();
+        let parts = Parts {
+            limits: fixed.limits.clone(),
+            store: store.clone(),
+            front: beside.front(),
+            redis: beside.redis(),
+            answers,
+            forwarder: forwarder.clone(),
+            metrics: metrics.clone(),
+            clock: clock.clone(),
+            tracker: ingest_tasks.clone(),
+            stop: stop_accepting.clone(),
+            certificates: certificates.clone(),
+            calls: OnceLock::new(),
+        };
+        let public = Arc::new(Public::new(parts.first(live), metrics.clone(), ingest_tasks.clone()));
+        let cut_off = CancellationToken::new();
         let accepting = ingest_tasks.spawn(listen::serve(
             listener,
             ListenSettings {
-                connections: fixed.limits.connections,
-                head: fixed.limits.head,
-                head_timeout: fixed.limits.head_timeout,
-                idle_timeout: fixed.limits.idle_timeout,
-                write_timeout: fixed.limits.body_timeout,
+                connections: limits.connections,
+                head: limits.head,
+                head_timeout: limits.head_timeout,
+                idle_timeout: limits.idle_timeout,
+                write_timeout: limits.body_timeout,
             },
             certificates,
-            public.clone(),
+            Arc::clone(&public),
             metrics,
             clock.clone(),
             ingest_tasks.clone(),
@@ -189,10 +184,13 @@ impl App {
             listen = %address,
             tls,
             admin = %admin_address,
-            store = %fixed.store.place,
+            store = %place,
             "listening"
         );
         notify.ready().await;
+        let reloader = Reloader::new(start, desk, parts, Arc::clone(&public), logging, notify.clone());
+        let running = reloader.live();
+        let reloading = admin_tasks.spawn(reloader.run(shutting_down.clone()));
 
         stop.cancelled().await;
 
@@ -200,11 +198,18 @@ impl App {
         notify.stopping().await;
         shutting_down.cancel();
         public.start_draining();
-        tokio::time::sleep(live.shutdown_delay).await;
+        // From here on nothing changes any more.
+        reloading.await.context("the reloader failed")?;
+        let Live {
+            shutdown_delay,
+            shutdown_grace,
+            ..
+        } = **running.load();
+        tokio::time::sleep(shutdown_delay).await;
 
         stop_accepting.cancel();
         let now = clock.monotonic();
-        let (half, deadline) = (now.after(live.shutdown_grace / 2), now.after(live.shutdown_grace));
+        let (half, deadline) = (now.after(shutdown_grace / 2), now.after(shutdown_grace));
         accepting.await.context("the accept loop failed")?;
         ingest_tasks.close();
         // Half of the time at most: a stream of a route may have no end, and attempts want theirs too.

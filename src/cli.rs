@@ -14,6 +14,7 @@ pub mod output;
 pub mod probe;
 pub mod providers;
 pub mod reference;
+pub mod reload;
 pub mod scheme;
 pub mod send;
 pub mod serve;
@@ -68,6 +69,8 @@ pub enum Command {
     Upstreams(upstreams::Args),
     /// Find, inspect, replay and discard stored events
     Events(events::Args),
+    /// Have the running server take over the configuration that is written now, whole or not at all
+    Reload(reload::Args),
     /// Follow events as they arrive
     Tail(tail::Args),
     /// Find calls with an Idempotency-Key, and resolve those of which nobody knows whether they took effect
@@ -79,9 +82,6 @@ pub enum Command {
     /// Print the manual page, or write all of them
     Man(completions::ManArgs),
 
-    /// Re-read the configuration of the running server
-    #[command(hide = true)]
-    Reload(Later),
     /// Sources of the running server
     #[command(hide = true)]
     Sources(Later),
@@ -126,12 +126,12 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Health(args) => health::run(args),
         Command::Upstreams(args) => upstreams::run(args),
         Command::Events(args) => events::run(args),
+        Command::Reload(args) => reload::run(args),
         Command::Tail(args) => tail::run(args),
         Command::Idempotency(args) => idempotency::run(args),
         Command::Store(args) => store::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => completions::man(args),
-        Command::Reload(_) => Ok(not_in_this_version("reload")),
         Command::Sources(_) => Ok(not_in_this_version("sources")),
         Command::Selftest(_) => Ok(not_in_this_version("selftest")),
     }
@@ -174,8 +174,7 @@ mod tests {
     #[test]
     fn commands_of_later_versions_are_refused_whatever_follows() {
         for line in [
-            &["hooksluice", "reload"][..],
-            &["hooksluice", "sources", "learn", "app"],
+            &["hooksluice", "sources", "learn", "app"][..],
             &["hooksluice", "selftest", "-c", "x.toml"],
         ] {
             let cli = Cli::try_parse_from(line).unwrap();

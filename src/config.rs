@@ -11,19 +11,23 @@ mod defaults;
 mod environment;
 mod file;
 mod mask;
+mod origin;
 mod reference;
+mod reload;
 mod report;
 mod secrets;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use zeroize::Zeroizing;
 
 pub use self::environment::{Environment, MAX_SECRET_FILE};
 use self::file::File;
+pub use self::origin::{Flags, Origin, PLACES, Written};
 pub use self::reference::reference;
 pub use self::report::{Line, Report};
 use self::secrets::Secrets;
@@ -35,18 +39,13 @@ use crate::forward::settings::UpstreamSettings;
 use crate::id::SourceName;
 use crate::ingest::source::{Limits, Source};
 use crate::net::tls::TlsSettings;
-use crate::reader::{At, Document};
+use crate::reader::Document;
 use crate::routes::settings::RouteSettings;
 use crate::store::settings::{Place, StoreSettings};
-
-/// Where a configuration is looked for when none is named.
-pub const PLACES: [&str; 2] = ["hooksluice.toml", "/etc/hooksluice/hooksluice.toml"];
+use crate::telemetry::logging::Level;
 
 /// Where requests come in when no file says it.
 pub const LISTEN: SocketAddr = defaults::LISTEN;
-
-/// Larger than any configuration that people write.
-const MAX_FILE: u64 = 4 << 20;
 
 /// Everything a server runs with. Whoever adds a key says by its place whether a reload may change it.
 #[derive(Clone, Debug)]
@@ -96,6 +95,10 @@ pub struct Live {
     /// How long keys made by a `dedupe` rule are remembered: `dedupe.window`, raised to the longest time that a
     /// configured provider retries for.
     pub window: Duration,
+    /// Look at the file and at what it refers to about once a second, and load what has changed.
+    pub watch: bool,
+    /// What is logged, where the environment does not say so.
+    pub log: Level,
 }
 
 impl Live {
@@ -137,55 +140,17 @@ pub struct Loaded {
     pub report: Report,
 }
 
-/// What the command line of a start without a file says.
-#[derive(Clone, Debug)]
-pub struct Flags {
-    /// Name of the preset, also of the source, and the end of its path `/webhooks/NAME`.
-    pub provider: String,
-    /// Environment variable that holds the secret.
-    pub secret_env: String,
-    /// Origin of the upstream, which is named `app`.
-    pub upstream: String,
-    /// As providers were given it; for schemes that sign the URL.
-    pub public_url: Option<String>,
-    /// Where requests come in, if not the default.
-    pub listen: Option<SocketAddr>,
-    /// Where the admin API listens, if not the default.
-    pub admin_listen: Option<SocketAddr>,
-    /// Directory of the store, if not the default.
-    pub store: Option<PathBuf>,
-}
-
 /// Loads the file at `path`, or the first of [`PLACES`] that exists, and looks up its secrets.
 ///
 /// # Errors
 /// The report of everything that is wrong, the missing file included.
 pub fn load(path: Option<&Path>, environment: &Environment) -> Result<Loaded, Report> {
-    let (name, text) = read(path)?;
-    let (config, report) = load_text(&name, &text, environment);
-    match config {
-        Some(config) => Ok(Loaded { config, report }),
-        None => Err(report),
-    }
+    Origin::find(path)?.read()?.load(environment)
 }
 
 /// Loads a configuration from its text; `name` is what the report calls it.
 pub fn load_text(name: &str, text: &str, environment: &Environment) -> (Option<Config>, Report) {
     judge(name, text, Secrets::Resolve(environment))
-}
-
-/// The configuration of a start without a file.
-///
-/// # Errors
-/// The report of everything that is wrong with `flags`.
-pub fn from_flags(flags: &Flags, environment: &Environment) -> Result<Loaded, Report> {
-    let mut problems = Diagnostics::new();
-    let config = build::build(&written(flags), Secrets::Resolve(environment), &mut problems);
-    let report = Report::without_places("command line", problems);
-    match config {
-        Some(config) => Ok(Loaded { config, report }),
-        None => Err(report),
-    }
 }
 
 /// What `check` has to say: the report, and what was loaded in words when nothing is wrong.
@@ -204,29 +169,36 @@ pub struct Review {
 /// With `without_secrets` their references are not looked up, for machines that have none; what would then run is
 /// described and never handed out.
 pub fn review(path: Option<&Path>, environment: &Environment, without_secrets: bool) -> Review {
-    let (name, text) = match read(path) {
-        Ok(found) => found,
-        Err(report) => {
-            return Review {
-                report,
-                summary: None,
-                config: None,
-            };
-        }
-    };
-    review_text(&name, &text, environment, without_secrets)
+    match Origin::find(path).and_then(|origin| origin.read()) {
+        Ok(written) => reviewed(&written, environment, without_secrets),
+        Err(report) => Review {
+            report,
+            summary: None,
+            config: None,
+        },
+    }
 }
 
 /// As [`review`], of a text that is in no file; `name` is what the report calls it.
 pub fn review_text(name: &str, text: &str, environment: &Environment, without_secrets: bool) -> Review {
+    let written = Written::Text {
+        name: name.to_owned(),
+        text: Zeroizing::new(text.to_owned()),
+    };
+    reviewed(&written, environment, without_secrets)
+}
+
+fn reviewed(written: &Written, environment: &Environment, without_secrets: bool) -> Review {
     let secrets = if without_secrets {
         Secrets::Skip(environment)
     } else {
         Secrets::Resolve(environment)
     };
-    let (config, report) = judge(name, text, secrets);
+    let (config, report) = written.judge(secrets);
     Review {
-        summary: config.as_ref().map(|config| report::summary(name, config, &report)),
+        summary: config
+            .as_ref()
+            .map(|config| report::summary(written.name(), config, &report)),
         report,
         config: config.filter(|_config| !without_secrets),
     }
@@ -238,8 +210,8 @@ pub fn review_text(name: &str, text: &str, environment: &Environment, without_se
 /// # Errors
 /// The report of everything that is wrong.
 pub fn store_place(path: Option<&Path>, environment: &Environment) -> Result<Place, Report> {
-    let (name, text) = read(path)?;
-    match judge(&name, &text, Secrets::Skip(environment)) {
+    let written = Origin::find(path)?.read()?;
+    match written.judge(Secrets::Skip(environment)) {
         (Some(config), _) => Ok(config.store().place),
         (None, report) => Err(report),
     }
@@ -257,100 +229,6 @@ fn judge(name: &str, text: &str, secrets: Secrets<'_>) -> (Option<Config>, Repor
         build::build(&file, secrets, &mut problems)
     };
     (config, Report::new(name, text, problems))
-}
-
-fn read(path: Option<&Path>) -> Result<(String, String), Report> {
-    let fail = |name: &str, message: String, help: &str| {
-        let mut problems = Diagnostics::new();
-        problems.error(None, message, "", Some(help.to_owned()));
-        Err(Report::without_places(name, problems))
-    };
-    let path = match path {
-        Some(path) => path,
-        None => match PLACES.iter().map(Path::new).find(|place| place.exists()) {
-            Some(place) => place,
-            None => {
-                let message = format!("no configuration: neither `{}` nor `{}` exists", PLACES[0], PLACES[1]);
-                return fail(PLACES[0], message, "name one with `-c FILE`");
-            }
-        },
-    };
-    let name = path.display().to_string();
-    let bytes = match environment::read_limited(path, MAX_FILE) {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            return fail(
-                &name,
-                format!("cannot read `{name}`: {error}"),
-                "name a file with `-c FILE`",
-            );
-        }
-    };
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok((name, text)),
-        Err(error) => {
-            let offset = error.utf8_error().valid_up_to();
-            let line = error
-                .as_bytes()
-                .iter()
-                .take(offset)
-                .filter(|byte| **byte == b'\n')
-                .count()
-                + 1;
-            fail(
-                &name,
-                format!("`{name}` is not UTF-8 (line {line})"),
-                "TOML is always UTF-8",
-            )
-        }
-    }
-}
-
-/// What a file with the same meaning would say.
-fn written(flags: &Flags) -> File {
-    let name = || at(flags.provider.clone());
-    let secret = file::SecretEntry {
-        span: 0..0,
-        from: Some(at(file::SecretFrom::Env(flags.secret_env.clone()))),
-        label: None,
-        scope: None,
-        not_after: None,
-    };
-    let upstream = file::Upstream {
-        url: Some(at(flags.upstream.clone())),
-        ..file::Upstream::default()
-    };
-    let source = file::Source {
-        path: Some(at(format!("{}{}", defaults::NO_FILE_PATH, flags.provider))),
-        provider: Some(name()),
-        secrets: Some(at(vec![secret])),
-        upstreams: Some(at(vec![at(defaults::NO_FILE_UPSTREAM.to_owned())])),
-        ..file::Source::default()
-    };
-    File {
-        listen: flags.listen.map(at),
-        public_url: flags.public_url.clone().map(at),
-        admin: file::Admin {
-            listen: flags.admin_listen.map(at),
-            ..file::Admin::default()
-        },
-        store: file::Store {
-            sqlite: flags.store.as_ref().map(|path| {
-                at(file::Sqlite {
-                    path: Some(at(path.to_string_lossy().into_owned())),
-                })
-            }),
-            ..file::Store::default()
-        },
-        upstreams: vec![(at(defaults::NO_FILE_UPSTREAM.to_owned()), upstream)],
-        sources: vec![(name(), source)],
-        ..File::default()
-    }
-}
-
-/// A value of the command line has no place in a text.
-fn at<T>(value: T) -> At<T> {
-    At { value, span: 0..0 }
 }
 
 #[cfg(test)]

@@ -47,9 +47,9 @@ use crate::request::{self, RawRequest, RequestHead};
 use crate::store::Store;
 use crate::store::model::NewEvent;
 use crate::store::reply::Want;
-use crate::telemetry::metrics::{Metrics, SourceMetrics};
-use crate::time::{Clock, Monotonic};
-use crate::verify::{ChallengeAnswer, Reason, Verified};
+use crate::telemetry::metrics::{Metrics, SecretUse, SourceMetrics};
+use crate::time::{Clock, Monotonic, Timestamp};
+use crate::verify::{ChallengeAnswer, Reason, SourceSecret, Verified};
 
 pub mod body;
 pub mod client;
@@ -67,25 +67,33 @@ const PATIENCE: Duration = Duration::from_secs(8);
 pub struct IngestSettings {
     /// `[limits]`.
     pub limits: Limits,
-    /// All sources.
-    pub sources: Vec<Arc<Source>>,
+    /// All sources, each path once.
+    pub sources: Vec<Source>,
     /// Proxies that may name the client.
     pub trusted_proxies: Vec<IpNet>,
     /// Of all bodies in memory (`limits.in_flight`).
     pub budget: Budget,
 }
 
-/// Serves the sources.
+/// Serves the sources of one configuration. The next one is served by its [successor](Ingest::successor).
 #[derive(Debug)]
 pub struct Ingest {
+    /// By path.
     sources: HashMap<String, Arc<Served>>,
-    limits: Limits,
     trusted_proxies: Vec<IpNet>,
+    lasting: Lasting,
+}
+
+/// What outlives a configuration.
+#[derive(Clone, Debug)]
+struct Lasting {
+    limits: Limits,
     budget: Budget,
     store: Store,
     front: Front,
     forwarder: Forwarder,
-    refusals: RefusalLog,
+    refusals: Arc<RefusalLog>,
+    metrics: Metrics,
     clock: Clock,
     tracker: TaskTracker,
 }
@@ -95,7 +103,9 @@ pub struct Ingest {
 pub struct Served {
     source: Arc<Source>,
     metrics: Arc<SourceMetrics>,
-    rate: Option<Mutex<Pace>>,
+    /// One for each secret of the source, in their order.
+    secrets: Vec<SecretUse>,
+    rate: Option<Arc<Mutex<Pace>>>,
     patience: Duration,
 }
 
@@ -120,36 +130,44 @@ impl Ingest {
         clock: Clock,
         tracker: TaskTracker,
     ) -> Self {
-        let sources = settings
-            .sources
-            .into_iter()
-            .map(|source| {
-                let own = metrics.source(&source.name);
-                own.name_secrets(source.verifier.secrets().iter().map(|secret| secret.label.as_deref()));
-                let served = Served {
-                    // A whole period's worth may come at once: senders deliver in bursts.
-                    rate: source
-                        .rate
-                        .map(|rate| Mutex::new(Pace::new(Some(rate), Some(rate.count)))),
-                    // Eight tenths of the sender's patience: the answer must still travel.
-                    patience: source.sender_deadline.map_or(PATIENCE, |deadline| deadline * 4 / 5),
-                    metrics: own,
-                    source,
-                };
-                (served.source.path.clone(), Arc::new(served))
-            })
-            .collect();
-        Self {
-            sources,
-            budget: settings.budget,
+        let lasting = Lasting {
             limits: settings.limits,
-            trusted_proxies: settings.trusted_proxies,
+            budget: settings.budget,
             store,
             front,
             forwarder,
-            refusals: RefusalLog::new(),
+            refusals: Arc::new(RefusalLog::new()),
+            metrics,
             clock,
             tracker,
+        };
+        Self::over(lasting, settings.sources, settings.trusted_proxies, &[])
+    }
+
+    /// Serves another configuration. What requests of the one and of the other share stays one thing: memory for bodies,
+    /// the rate of a source whose rate is the same, when a secret was last used, the log's pace. Requests that began here
+    /// end here.
+    #[must_use]
+    pub fn successor(&self, sources: Vec<Source>, trusted_proxies: Vec<IpNet>) -> Self {
+        let before: Vec<&Served> = self.sources.values().map(Arc::as_ref).collect();
+        let next = Self::over(self.lasting.clone(), sources, trusted_proxies, &before);
+        let still = |name| next.sources.values().any(|served| &served.source.name == name);
+        for gone in before.iter().filter(|served| !still(&served.source.name)) {
+            gone.metrics.removed();
+        }
+        next
+    }
+
+    fn over(lasting: Lasting, sources: Vec<Source>, trusted_proxies: Vec<IpNet>, before: &[&Served]) -> Self {
+        let served = sources.into_iter().map(|source| {
+            let predecessor = before.iter().find(|served| served.source.name == source.name);
+            let served = Served::new(source, &lasting.metrics, predecessor.copied());
+            (served.source.path.clone(), Arc::new(served))
+        });
+        Self {
+            sources: served.collect(),
+            trusted_proxies,
+            lasting,
         }
     }
 
@@ -183,7 +201,12 @@ impl Ingest {
             };
             return Err(Refusal::Unverified(rejection.reason, Box::new(request)));
         }
-        let read = body::read(body, source.max_body, self.limits.body_timeout, &self.budget);
+        let read = body::read(
+            body,
+            source.max_body,
+            self.lasting.limits.body_timeout,
+            &self.lasting.budget,
+        );
         let (body, _share) = read.await.map_err(Refusal::Body)?;
 
         // From here to the append nothing waits: a client that hangs up now finds its event stored (P1).
@@ -196,7 +219,7 @@ impl Ingest {
         };
         let received_at = event.request().head.received_at;
         if let Some(index) = event.proof().secret_index {
-            served.metrics.secret_used(index, received_at);
+            served.secret_used(index, received_at);
         }
         if let Some(signed_at) = event.proof().signed_at {
             served.metrics.signature_age(received_at, signed_at);
@@ -211,7 +234,8 @@ impl Ingest {
         };
         // Whoever waits for the upstream's answer needs more than to hear that it is a duplicate.
         let looks = Stage::first(source.synchronous.is_some()) == Stage::Look;
-        if looks && let Some(Found { receipt, conflict }) = self.front.recent(&source.name, &dedupe_key, &about) {
+        if looks && let Some(Found { receipt, conflict }) = self.lasting.front.recent(&source.name, &dedupe_key, &about)
+        {
             return Ok(Answer::Stored(Stored::Known { receipt, conflict }));
         }
         let new = NewEvent {
@@ -227,23 +251,23 @@ impl Ingest {
             request: event,
         };
         if let Some(synchronous) = source.synchronous {
-            served.take_rate(self.clock.monotonic())?;
+            served.take_rate(self.lasting.clock.monotonic())?;
             let storing = self.append_and_ask(served, synchronous, new);
             return Ok(Answer::Stored(tally.store(storing, served.patience).await?));
         }
-        let stored = match self.front.behind() {
+        let stored = match self.lasting.front.behind() {
             None => {
-                served.take_rate(self.clock.monotonic())?;
-                let appended = self.store.append(new);
+                served.take_rate(self.lasting.clock.monotonic())?;
+                let appended = self.lasting.store.append(new);
                 let storing = async move { Ok(Stored::Appended(appended.await?)) };
                 tally.store(storing, served.patience).await?
             }
             Some(behind) => {
                 let storing = look_then_append(
                     behind.clone(),
-                    self.store.clone(),
+                    self.lasting.store.clone(),
                     Arc::clone(served),
-                    self.clock.clone(),
+                    self.lasting.clock.clone(),
                     new,
                     about,
                 );
@@ -262,12 +286,12 @@ impl Ingest {
         new: NewEvent,
     ) -> impl Future<Output = Result<Stored, Refusal>> + Send + use<> {
         let received_at = new.request.request().head.received_at;
-        let until = self.clock.monotonic().after(served.patience);
+        let until = self.lasting.clock.monotonic().after(served.patience);
         let (source, key) = (new.source.clone(), new.key);
         // The configuration gives such a source exactly one.
         let upstream = new.upstreams.first().cloned();
-        let appended = self.store.append(new);
-        let (forwarder, tracker) = (self.forwarder.clone(), self.tracker.clone());
+        let appended = self.lasting.store.append(new);
+        let (forwarder, tracker) = (self.lasting.forwarder.clone(), self.lasting.tracker.clone());
         let metrics = Arc::clone(&served.metrics);
         async move {
             let receipt = appended.await?;
@@ -306,15 +330,16 @@ impl Ingest {
         body: Incoming,
         peer: &Peer,
     ) -> Response<Full<Bytes>> {
-        let began = self.clock.monotonic();
+        let began = self.lasting.clock.monotonic();
         let head = self.head(parts, peer);
         let client = head.client;
-        let mut tally = Tally::new(&served.metrics, &self.clock, &self.tracker, began);
+        let mut tally = Tally::new(&served.metrics, &self.lasting.clock, &self.lasting.tracker, began);
         let ended = self.receive(served, &mut tally, head, body, peer).await;
         tally.end(|took| served.count(&ended, took));
         if let Err(refusal) = &ended {
-            self.refusals
-                .log(&served.source, client, refusal, self.clock.monotonic());
+            self.lasting
+                .refusals
+                .log(&served.source, client, refusal, self.lasting.clock.monotonic());
         }
         match ended {
             Ok(Answer::Stored(Stored::Appended(receipt) | Stored::Known { receipt, .. })) => {
@@ -332,7 +357,7 @@ impl Ingest {
     }
 
     fn unread(&self, headers: &HeaderMap, body: Incoming) -> Unread<'_> {
-        Unread::of(headers, body, &self.tracker)
+        Unread::of(headers, body, &self.lasting.tracker)
     }
 
     fn head(&self, parts: Parts, peer: &Peer) -> RequestHead {
@@ -348,7 +373,7 @@ impl Ingest {
             method: parts.method,
             headers,
             client,
-            received_at: self.clock.now(),
+            received_at: self.lasting.clock.now(),
         }
     }
 }
@@ -370,6 +395,35 @@ async fn look_then_append(
 }
 
 impl Served {
+    /// As configured; what it goes on with is `before`'s.
+    fn new(source: Source, metrics: &Metrics, before: Option<&Self>) -> Self {
+        let metrics = metrics.source(&source.name);
+        let secrets = uses(&source, before);
+        metrics.configured(secrets.iter().cloned());
+        let same_rate = before.filter(|before| before.source.rate == source.rate);
+        let rate = match same_rate {
+            Some(before) => before.rate.clone(),
+            // A whole period's worth may come at once: senders deliver in bursts.
+            None => source
+                .rate
+                .map(|rate| Arc::new(Mutex::new(Pace::new(Some(rate), Some(rate.count))))),
+        };
+        Self {
+            // Eight tenths of the sender's patience: the answer must still travel.
+            patience: source.sender_deadline.map_or(PATIENCE, |deadline| deadline * 4 / 5),
+            rate,
+            metrics,
+            secrets,
+            source: Arc::new(source),
+        }
+    }
+
+    fn secret_used(&self, index: usize, now: Timestamp) {
+        if let Some(secret) = self.secrets.get(index) {
+            secret.used(now);
+        }
+    }
+
     fn take_rate(&self, now: Monotonic) -> Result<(), Refusal> {
         let Some(rate) = &self.rate else { return Ok(()) };
         let mut pace = rate.lock().unwrap_or_else(PoisonError::into_inner);
@@ -400,4 +454,28 @@ impl Served {
             },
         }
     }
+}
+
+/// When each secret of `source` was last used: it is the same one if it has the same label, or, without one, the same bytes.
+fn uses(source: &Source, before: Option<&Served>) -> Vec<SecretUse> {
+    let known = || {
+        before
+            .iter()
+            .flat_map(|served| served.source.verifier.secrets().iter().zip(&served.secrets))
+    };
+    let secrets = source.verifier.secrets().iter().enumerate();
+    secrets
+        .map(|(index, secret)| {
+            let label = secret.label.as_deref();
+            let same = |old: &SourceSecret| match (&old.label, &secret.label) {
+                (Some(old), Some(new)) => old == new,
+                (None, None) => old.secret == secret.secret,
+                (Some(_), None) | (None, Some(_)) => false,
+            };
+            match known().find(|(old, _use)| same(old)) {
+                Some((_old, usage)) => usage.moved(label, index),
+                None => SecretUse::new(label, index),
+            }
+        })
+        .collect()
 }

@@ -17,6 +17,7 @@ pub mod net;
 pub mod pace;
 pub mod public;
 pub mod reader;
+pub mod reload;
 pub mod request;
 pub mod routes;
 pub mod secret;

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arc_swap::ArcSwap;
 use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use tokio_util::task::TaskTracker;
@@ -18,35 +19,46 @@ use crate::routes::Routes;
 use crate::routes::body::Body;
 use crate::telemetry::metrics::Metrics;
 
-/// Serves the public listener.
+/// Serves the public listener, by the configuration of the moment. A request is served by one from its head to its
+/// answer, also while another takes over, and the last one of them takes the old one along.
 #[derive(Debug)]
 pub struct Public {
-    ingest: Arc<Ingest>,
-    routes: Routes,
-    /// Answered 200 (503 while shutting down), when set.
-    health_path: Option<String>,
+    serving: ArcSwap<Serving>,
     metrics: Metrics,
     tracker: TaskTracker,
     draining: AtomicBool,
 }
 
+/// What one configuration serves.
+#[derive(Debug)]
+pub struct Serving {
+    /// The sources.
+    pub ingest: Ingest,
+    /// What is no source's.
+    pub routes: Routes,
+    /// Answered 200 (503 while shutting down), when set.
+    pub health_path: Option<String>,
+}
+
 impl Public {
     /// Ready to serve.
-    pub fn new(
-        ingest: Arc<Ingest>,
-        routes: Routes,
-        health_path: Option<String>,
-        metrics: Metrics,
-        tracker: TaskTracker,
-    ) -> Self {
+    pub fn new(serving: Serving, metrics: Metrics, tracker: TaskTracker) -> Self {
         Self {
-            ingest,
-            routes,
-            health_path,
+            serving: ArcSwap::from_pointee(serving),
             metrics,
             tracker,
             draining: AtomicBool::new(false),
         }
+    }
+
+    /// What requests that begin now are served by.
+    pub fn serving(&self) -> Arc<Serving> {
+        self.serving.load_full()
+    }
+
+    /// Requests that begin from now on are served by another configuration.
+    pub fn replace(&self, serving: Serving) {
+        self.serving.store(Arc::new(serving));
     }
 
     /// From now on every answer closes its connection: the process is about to stop.
@@ -61,16 +73,17 @@ impl Public {
             self.metrics.server().heads_malformed.add(1);
             return refusal.map(Body::from);
         }
+        let serving = self.serving();
         let path = parts.uri.path();
-        if let Some(served) = self.ingest.find(path) {
-            let answer = self.ingest.answer(served, parts, body, &peer).await;
+        if let Some(served) = serving.ingest.find(path) {
+            let answer = serving.ingest.answer(served, parts, body, &peer).await;
             return answer.map(Body::from);
         }
-        if self.health_path.as_deref() == Some(path) {
+        if serving.health_path.as_deref() == Some(path) {
             drop(Unread::of(&parts.headers, body, &self.tracker));
             return respond::health(!self.draining.load(Ordering::Relaxed)).map(Body::from);
         }
-        match self.routes.serve(parts, body, peer).await {
+        match serving.routes.serve(parts, body, peer).await {
             Ok(response) => response,
             Err((parts, body)) => {
                 drop(Unread::of(&parts.headers, body, &self.tracker));

@@ -23,10 +23,10 @@ pub mod shadow;
 pub mod table;
 mod upgrade;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -45,11 +45,11 @@ use self::log::FailureLog;
 use self::message::{Length, Sender};
 use self::problem::Problem;
 use self::proxy::{Proxy, SendError};
-use self::settings::RouteSettings;
+use self::settings::{RouteSettings, Target};
 use self::shadow::Shadow;
 use self::table::Table;
 use self::upgrade::{Asked, Handshake, Tunnel};
-use crate::id::{RouteName, SourceName};
+use crate::id::{RouteName, SourceName, UpstreamName};
 use crate::ingest::body::Unread;
 use crate::ingest::client;
 use crate::ingest::respond;
@@ -77,14 +77,24 @@ pub struct RoutesSettings {
     pub idempotency: Option<idempotency::Shared>,
 }
 
-/// Serves what no source does.
+/// Serves what no source does, by the routes of one configuration. The next one is served by its
+/// [successor](Routes::successor).
 #[derive(Debug)]
 pub struct Routes {
     table: Table<Arc<Route>>,
+    names: BTreeSet<RouteName>,
     shadow: Shadow,
+    /// One for each upstream that a route leads to.
+    proxies: BTreeMap<UpstreamName, Arc<Proxy>>,
     trusted_proxies: Vec<IpNet>,
     body_timeout: Duration,
-    failures: FailureLog,
+    lasting: Lasting,
+}
+
+/// What outlives a configuration.
+#[derive(Clone, Debug)]
+struct Lasting {
+    failures: Arc<FailureLog>,
     metrics: Metrics,
     clock: Clock,
     tracker: TaskTracker,
@@ -129,21 +139,49 @@ impl Routes {
         tracker: TaskTracker,
         stop: CancellationToken,
     ) -> Self {
+        let lasting = Lasting {
+            failures: Arc::new(FailureLog::new()),
+            metrics,
+            clock,
+            tracker,
+            stop,
+        };
+        Self::over(lasting, settings, sources, &BTreeMap::new())
+    }
+
+    /// Serves another configuration. Connections to an upstream that is reached as before stay; requests that began here
+    /// end here, and tunnels that were opened here stay open.
+    #[must_use]
+    pub fn successor<'s>(&self, settings: RoutesSettings, sources: impl IntoIterator<Item = &'s Source>) -> Self {
+        let next = Self::over(self.lasting.clone(), settings, sources, &self.proxies);
+        for gone in self.names.difference(&next.names) {
+            self.lasting.metrics.route(gone).removed();
+        }
+        next
+    }
+
+    fn over<'s>(
+        lasting: Lasting,
+        settings: RoutesSettings,
+        sources: impl IntoIterator<Item = &'s Source>,
+        before: &BTreeMap<UpstreamName, Arc<Proxy>>,
+    ) -> Self {
         let shadow = Shadow::new(sources.into_iter().map(|source| {
             let forward_path = source.forward_path.as_ref().map(http::uri::PathAndQuery::path);
             (&source.name, source.path.as_str(), forward_path)
         }));
         let shared = settings.idempotency;
-        let mut proxies = BTreeMap::new();
+        let (mut proxies, mut names) = (BTreeMap::new(), BTreeSet::new());
         let mut table = Table::default();
         for settings in settings.routes {
             let target = &settings.upstream;
             let proxy: &Arc<Proxy> = proxies
                 .entry(target.name.clone())
-                .or_insert_with(|| Arc::new(Proxy::new(target, clock.clone(), tracker.clone())));
+                .or_insert_with(|| proxy(target, before.get(&target.name), &lasting));
             let pattern = settings.pattern.clone();
-            let own = metrics.route(&settings.name);
-            own.set_place(pattern.to_string(), target.name.to_string());
+            let own = lasting.metrics.route(&settings.name);
+            own.configured(pattern.to_string(), target.name.to_string());
+            names.insert(settings.name.clone());
             let with_keys = shared.as_ref().zip(settings.idempotency.clone());
             let idempotency =
                 with_keys.map(|(shared, own)| Idempotency::new(&settings, own, Arc::clone(proxy), shared.clone()));
@@ -157,20 +195,14 @@ impl Routes {
             // The configuration has each pattern once.
             let _taken = table.insert(&pattern, Arc::new(route));
         }
-        let proxies: Vec<Arc<Proxy>> = proxies.into_values().collect();
-        if !proxies.is_empty() {
-            tracker.spawn(tidy(proxies, stop.clone()));
-        }
         Self {
             table,
+            names,
             shadow,
+            proxies,
             trusted_proxies: settings.trusted_proxies,
             body_timeout: settings.body_timeout,
-            failures: FailureLog::new(),
-            metrics,
-            clock,
-            tracker,
-            stop,
+            lasting,
         }
     }
 
@@ -187,7 +219,7 @@ impl Routes {
         let prefix = route.map(|route| route.folded.as_str()).unwrap_or_default();
         if let Some(source) = self.shadow.covers(path, prefix) {
             self.shadowed(source, &peer);
-            drop(Unread::of(&parts.headers, body, &self.tracker));
+            drop(Unread::of(&parts.headers, body, &self.lasting.tracker));
             return Ok(respond::not_found().map(Body::from));
         }
         let Some(route) = route else {
@@ -200,7 +232,7 @@ impl Routes {
     }
 
     async fn pass(&self, route: &Arc<Route>, mut parts: Parts, body: Incoming, peer: Peer) -> Response<Body> {
-        let began = self.clock.monotonic();
+        let began = self.lasting.clock.monotonic();
         let running = route.metrics.began();
         let sender = self.sender(&mut parts, &peer);
         let is_head = parts.method == Method::HEAD;
@@ -208,18 +240,18 @@ impl Routes {
             Asked::Nothing => match route.keys_of(&parts) {
                 Some(idempotency) => {
                     let (outcome, response) = idempotency.serve(parts, body, &sender).await;
-                    running.end(outcome, self.clock.monotonic().since(began));
+                    running.end(outcome, self.lasting.clock.monotonic().since(began));
                     return response;
                 }
                 None => self.exchange(route, parts, body, &sender, &peer).await,
             },
             Asked::WebSocket(handshake) => self.open(route, parts, &sender, &peer, handshake).await,
             Asked::Invalid(problem) => {
-                drop(Unread::of(&parts.headers, body, &self.tracker));
+                drop(Unread::of(&parts.headers, body, &self.lasting.tracker));
                 Err(Failed::Refused(problem))
             }
         };
-        let took = self.clock.monotonic().since(began);
+        let took = self.lasting.clock.monotonic().since(began);
         match passed {
             Ok((outcome, response)) => {
                 running.end(outcome, took);
@@ -255,7 +287,7 @@ impl Routes {
         if let (Length::Known(bytes), Some(limit)) = (length, settings.max_body)
             && bytes > limit
         {
-            drop(Unread::of(&parts.headers, body, &self.tracker));
+            drop(Unread::of(&parts.headers, body, &self.lasting.tracker));
             return Err(Failed::Refused(problem::TOO_LARGE));
         }
         let out = route.proxy.outbound(parts, sender, length);
@@ -265,7 +297,7 @@ impl Routes {
                 body,
                 settings.max_body,
                 self.body_timeout,
-                self.clock.clone(),
+                self.lasting.clock.clone(),
             )),
         };
         let sending = route.proxy.send(out, body, settings.timeout, settings.idle_timeout);
@@ -304,12 +336,12 @@ impl Routes {
             connection: switched.connection,
             busy: peer.hold(),
             idle_timeout: settings.idle_timeout,
-            clock: self.clock.clone(),
-            stop: self.stop.clone(),
+            clock: self.lasting.clock.clone(),
+            stop: self.lasting.stop.clone(),
         };
         let counted = route.metrics.tunnel();
         let name = settings.name.clone();
-        self.tracker.spawn(async move {
+        self.lasting.tracker.spawn(async move {
             let ended = tunnel.run().await;
             drop(counted);
             tracing::debug!(route = %name, ?ended, "tunnel ended");
@@ -334,15 +366,16 @@ impl Routes {
     }
 
     fn refuse(&self, route: &Route, problem: Problem, headers: &HeaderMap, body: Incoming) -> Response<Body> {
-        drop(Unread::of(headers, body, &self.tracker));
+        drop(Unread::of(headers, body, &self.lasting.tracker));
         route.metrics.refused();
         problem.response().map(Body::from)
     }
 
     fn shadowed(&self, source: &SourceName, peer: &Peer) {
-        self.metrics.server().shadowed.add(1);
-        self.failures
-            .shadowed(source, peer.address.ip(), self.clock.monotonic());
+        self.lasting.metrics.server().shadowed.add(1);
+        self.lasting
+            .failures
+            .shadowed(source, peer.address.ip(), self.lasting.clock.monotonic());
     }
 
     /// What the client is told, and the log.
@@ -381,8 +414,13 @@ impl Routes {
                 SendError::NotSent { cause, timed_out: true } | SendError::Unknown { cause, timed_out: true },
             ) => (RouteOutcome::TimedOut, problem::TIMEOUT, cause),
         };
-        self.failures
-            .failed(route, sender.client, problem.status, &cause, self.clock.monotonic());
+        self.lasting.failures.failed(
+            route,
+            sender.client,
+            problem.status,
+            &cause,
+            self.lasting.clock.monotonic(),
+        );
         (outcome, problem.response())
     }
 }
@@ -429,10 +467,26 @@ async fn unless_gone<T>(peer: &Peer, work: impl Future<Output = T>) -> Option<T>
     .await
 }
 
-/// Closes connections to upstreams that nobody has used for a while.
-async fn tidy(proxies: Vec<Arc<Proxy>>, stop: CancellationToken) {
-    while tokio::time::timeout(TIDY_EVERY, stop.cancelled()).await.is_err() {
-        proxies.iter().for_each(|proxy| proxy.close_idle());
+/// The one that reached this upstream so far, with its connections, or a new one.
+fn proxy(target: &Target, before: Option<&Arc<Proxy>>, lasting: &Lasting) -> Arc<Proxy> {
+    if let Some(proxy) = before.filter(|proxy| proxy.reaches(target)) {
+        return Arc::clone(proxy);
     }
-    proxies.iter().for_each(|proxy| proxy.close_all());
+    let proxy = Arc::new(Proxy::new(target, lasting.clock.clone(), lasting.tracker.clone()));
+    let tidied = tidy(Arc::downgrade(&proxy), lasting.stop.clone());
+    lasting.tracker.spawn(tidied);
+    proxy
+}
+
+/// Closes connections to an upstream that nobody has used for a while, for as long as anybody may use it.
+async fn tidy(proxy: Weak<Proxy>, stop: CancellationToken) {
+    while tokio::time::timeout(TIDY_EVERY, stop.cancelled()).await.is_err() {
+        match proxy.upgrade() {
+            Some(proxy) => proxy.close_idle(),
+            None => return,
+        }
+    }
+    if let Some(proxy) = proxy.upgrade() {
+        proxy.close_all();
+    }
 }

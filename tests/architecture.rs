@@ -26,7 +26,8 @@ const BASE: [&str; 10] = [
 ];
 
 /// What a room may know besides [`BASE`]. `app` and `cli` may know everything.
-const ROOMS: [(&str, &[&str]); 12] = [
+const ROOMS: [(&str, &[&str]); 13] = [
+    ("reload", &[]),
     ("verify", &[]),
     ("key", &["verify"]),
     ("store", &["key", "verify"]),
@@ -41,12 +42,21 @@ const ROOMS: [(&str, &[&str]); 12] = [
     ),
     ("routes", &["dedupe", "ingest", "net", "store", "telemetry"]),
     ("public", &["ingest", "net", "routes", "telemetry"]),
-    ("admin", &["forward", "ingest", "store", "telemetry"]),
+    ("admin", &["forward", "ingest", "reload", "store", "telemetry"]),
     // Any component's settings; no component knows the configuration.
     (
         "config",
         &[
-            "admin", "dedupe", "forward", "ingest", "key", "net", "routes", "store", "verify",
+            "admin",
+            "dedupe",
+            "forward",
+            "ingest",
+            "key",
+            "net",
+            "routes",
+            "store",
+            "telemetry",
+            "verify",
         ],
     ),
 ];
@@ -87,6 +97,7 @@ const PURE: [&str; 36] = [
     "config/reference.rs",
     "config/reference/",
     "config/build.rs",
+    "config/reload.rs",
     "diagnostic.rs",
     "finding.rs",
 ];

@@ -18,6 +18,7 @@ use hooksluice::admin::{Admin, AdminSettings};
 use hooksluice::forward::Forwarder;
 use hooksluice::id::{EventId, SourceName, UpstreamName};
 use hooksluice::key::{self, DedupeRule, IdMissing, Part};
+use hooksluice::reload::Reloads;
 use hooksluice::request::{RawRequest, RequestHead};
 use hooksluice::secret::Secret;
 use hooksluice::store::model::{Finished, NewEvent, Next, Outcome};
@@ -71,7 +72,14 @@ impl Server {
             token: Some(Secret::new(TOKEN)),
             hosts: Vec::new(),
         };
-        let admin = Admin::new(settings, idle, store.clone(), Metrics::new(), clock);
+        let admin = Admin::new(
+            settings,
+            idle,
+            store.clone(),
+            Reloads::new(clock.now()).0,
+            Metrics::new(),
+            clock,
+        );
         let (shutting_down, stop, tasks) = (admin.shutting_down(), CancellationToken::new(), TaskTracker::new());
         tasks.spawn(admin.serve(listener, stop.clone()));
         Self {

@@ -54,15 +54,6 @@ fn forwards_are_not_signed_in_a_scheme_of_our_own_yet() {
     );
 }
 
-/// SE-08, second half: a rotation needs a restart, since nothing re-reads the configuration yet. Two secrets side by
-/// side work, so that the restart has no gap (`it/secrets.rs`).
-#[test]
-fn a_running_server_does_not_re_read_its_configuration_yet() {
-    let output = server::program().arg("reload").output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("not in this version"));
-}
-
 /// ID-02: `on_redelivery = "forward"` is not in the contract; a person replays instead.
 #[test]
 fn a_redelivery_of_a_delivered_event_cannot_be_made_to_forward_again() {

@@ -4,11 +4,13 @@
 //! says is checked against them by a test.
 
 mod idempotency;
+mod reload;
 mod route;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::idempotency::{GivenAnswer, KeptAnswer, RecordDetail, RecordFilter, RecordPage, RecordSummary, Resolve};
+pub use self::reload::{ConfigurationStatus, Problem, RefusedStatus, ReloadRefused, Reloaded};
 pub use self::route::RouteStatus;
 
 /// `GET /api/v1/events`: newest first.
@@ -240,6 +242,9 @@ pub struct Status {
     /// Why not, if not.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub not_ready: Option<String>,
+    /// The running configuration.
+    #[serde(default)]
+    pub configuration: ConfigurationStatus,
     /// The store.
     pub store: StoreStatus,
     /// Redis, where it is configured.
@@ -624,6 +629,17 @@ mod tests {
                 }),
             ),
             ("ShareStatus", json!(ShareStatus::default())),
+            ("Reloaded", json!(Reloaded::default())),
+            ("ReloadRefused", json!(ReloadRefused::default())),
+            ("Problem", json!(Problem::default())),
+            (
+                "ConfigurationStatus",
+                json!(ConfigurationStatus {
+                    refused: Some(RefusedStatus::default()),
+                    ..ConfigurationStatus::default()
+                }),
+            ),
+            ("RefusedStatus", json!(RefusedStatus::default())),
             ("RouteStatus", json!(RouteStatus::default())),
             ("Nothing", json!(Nothing::default())),
             ("ErrorBody", json!(ErrorBody::default())),
@@ -682,6 +698,11 @@ mod tests {
             ("Upstreams", json!(Upstreams::default())),
             ("Upstream", json!(Upstream::default())),
             ("ShareStatus", json!(ShareStatus::default())),
+            ("Reloaded", json!(Reloaded::default())),
+            ("ReloadRefused", json!(ReloadRefused::default())),
+            ("Problem", json!(Problem::default())),
+            ("ConfigurationStatus", json!(ConfigurationStatus::default())),
+            ("RefusedStatus", json!(RefusedStatus::default())),
         ] {
             let required = &document["components"]["schemas"][name]["required"];
             let required: BTreeSet<String> = serde_json::from_value(required.clone()).unwrap();

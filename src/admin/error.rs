@@ -88,6 +88,9 @@ pub enum ApiError {
     /// The metrics could not be written as text.
     #[error("the metrics could not be printed")]
     Metrics,
+    /// Too late for it.
+    #[error("the server is shutting down")]
+    Closing,
     /// Not done in time.
     #[error("not done in time")]
     Timeout,
@@ -120,6 +123,7 @@ impl ApiError {
             }
             Self::Metrics => "metrics_failed",
             Self::Store(_) => "store_failed",
+            Self::Closing => "closing",
             Self::Timeout => "timeout",
         }
     }
@@ -142,7 +146,9 @@ impl ApiError {
             Self::Backup(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::Metrics => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Store(_) | Self::NotRecorded { .. } | Self::Timeout => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Store(_) | Self::NotRecorded { .. } | Self::Closing | Self::Timeout => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         }
     }
 }

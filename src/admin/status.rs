@@ -8,9 +8,11 @@ use axum::extract::State;
 
 use super::Admin;
 use super::dto::{
-    IdempotencyStatus, RedisStatus, RouteStatus, SecretStatus, SourceStatus, Status, StoreStatus, UpstreamStatus,
+    ConfigurationStatus, IdempotencyStatus, RedisStatus, RefusedStatus, RouteStatus, SecretStatus, SourceStatus,
+    Status, StoreStatus, UpstreamStatus,
 };
 use super::error::ApiError;
+use crate::reload;
 use crate::store::model::DispatchState;
 use crate::store::records::RecordKind;
 use crate::store::{Counts, UpstreamCounts};
@@ -41,6 +43,7 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>) -> Result<Json<Statu
         uptime_seconds: admin.clock.monotonic().since(admin.started).as_secs(),
         ready: not_ready.is_none(),
         not_ready,
+        configuration: configuration(admin.reloads.state()),
         store: StoreStatus {
             writable: problem.is_none(),
             problem: problem.or(unknown),
@@ -59,12 +62,14 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>) -> Result<Json<Statu
             .metrics
             .sources()
             .iter()
+            .filter(|(_, metrics)| !metrics.is_removed())
             .map(|(name, metrics)| source(name.as_str(), metrics))
             .collect(),
         routes: admin
             .metrics
             .routes()
             .iter()
+            .filter(|(_, metrics)| !metrics.is_removed())
             .map(|(name, metrics)| route(name.as_str(), metrics))
             .collect(),
         shadowed: admin.metrics.server().shadowed.get(),
@@ -124,6 +129,16 @@ pub(super) async fn refresh(admin: &Admin) -> Result<Counts, ApiError> {
     Ok(counts)
 }
 
+fn configuration(state: reload::State) -> ConfigurationStatus {
+    ConfigurationStatus {
+        loaded_at: state.loaded_at.to_string(),
+        refused: state.refused.map(|refusal| RefusedStatus {
+            at: refusal.at.to_string(),
+            why: refusal.why.to_string(),
+        }),
+    }
+}
+
 /// As of the last look at the store.
 fn idempotency(metrics: &RecordMetrics) -> IdempotencyStatus {
     let in_state = |kind| u64::try_from(metrics.records(kind)).unwrap_or(0);
@@ -167,8 +182,8 @@ fn route(name: &str, metrics: &RouteMetrics) -> RouteStatus {
     let (path, upstream) = metrics.place();
     RouteStatus {
         name: name.to_owned(),
-        path: path.to_owned(),
-        upstream: upstream.to_owned(),
+        path,
+        upstream,
         answered: sum(&[
             RouteOutcome::Success,
             RouteOutcome::Redirect,

@@ -63,7 +63,14 @@ impl Running {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let forwarder = Forwarder::start(lanes, [], store.clone(), metrics.clone(), clock.clone(), tasks.clone());
         let stop_forwarding = forwarder.clone();
-        let admin = Admin::new(settings, forwarder, store.clone(), metrics.clone(), clock);
+        let admin = Admin::new(
+            settings,
+            forwarder,
+            store.clone(),
+            Reloads::new(NOW).0,
+            metrics.clone(),
+            clock,
+        );
         let shutting_down = admin.shutting_down();
         tasks.spawn(admin.serve(listener, stop.clone()));
         Self {

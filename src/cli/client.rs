@@ -228,14 +228,23 @@ impl AdminClient {
 
     async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, ClientError> {
         let (status, body) = self.raw(method, path, body).await?;
-        let foreign = |source| ClientError::Foreign {
+        self.understood(status, &body)
+    }
+
+    /// What a body says.
+    pub fn parsed<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, ClientError> {
+        serde_json::from_slice(body).map_err(|source| ClientError::Foreign {
             admin: self.admin.to_string(),
             source,
-        };
+        })
+    }
+
+    /// What an answer says; one that is no success is an error.
+    pub fn understood<T: DeserializeOwned>(&self, status: StatusCode, body: &[u8]) -> Result<T, ClientError> {
         if status.is_success() {
-            return serde_json::from_slice(&body).map_err(foreign);
+            return self.parsed(body);
         }
-        Err(self.refusal(status, &body))
+        Err(self.refusal(status, body))
     }
 
     /// What an answer that is no success says.

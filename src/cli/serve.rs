@@ -11,8 +11,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-use crate::app::App;
-use crate::config::{self, Environment, Flags, Loaded, Report};
+use crate::app::{App, Start};
+use crate::config::{Flags, Loaded, Origin, Report};
+use crate::reload::{Reloads, Trigger};
 use crate::telemetry::logging;
 use crate::time::Clock;
 
@@ -48,16 +49,17 @@ pub struct Args {
 /// Runs the server. Exit code 0 after an orderly end, 1 when the configuration is refused or a part cannot start.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let clock = Clock::system();
-    let loaded = match load(args, &Environment::process(clock.clone())) {
-        Ok(loaded) => loaded,
+    let start = match origin(args).and_then(|origin| Start::load(origin, &clock)) {
+        Ok(start) => start,
         Err(report) => {
             // Rendered by us, colours and all; a closed standard error leaves nobody to tell.
             write!(io::stderr().lock(), "{}", report.render(io::stderr().is_terminal())).ok();
             return Ok(ExitCode::FAILURE);
         }
     };
-    logging::init("info")?;
-    for problem in loaded.report.problems().iter() {
+    let Loaded { config, report } = start.loaded();
+    let logging = logging::init(&config.live.log)?;
+    for problem in report.problems().iter() {
         warn!(
             problem = problem.message,
             label = problem.label,
@@ -73,33 +75,31 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     runtime.block_on(async {
         let stop = CancellationToken::new();
         let signals = TaskTracker::new();
-        signals.spawn(watch_signals(stop.clone())?);
+        let app = App::new(start, logging, clock);
+        signals.spawn(watch_signals(stop.clone(), app.reloads())?);
         // Large: it holds everything that is built.
-        Box::pin(App::new(loaded.config, clock).run(stop)).await
+        Box::pin(app.run(stop)).await
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn load(args: Args, environment: &Environment) -> Result<Loaded, Report> {
+fn origin(args: Args) -> Result<Origin, Report> {
     match (args.provider, args.secret_env, args.upstream) {
-        (Some(provider), Some(secret_env), Some(upstream)) => {
-            let flags = Flags {
-                provider,
-                secret_env,
-                upstream,
-                public_url: args.public_url,
-                listen: args.listen,
-                admin_listen: args.admin_listen,
-                store: args.store,
-            };
-            config::from_flags(&flags, environment)
-        }
-        _ => config::load(args.config.as_deref(), environment),
+        (Some(provider), Some(secret_env), Some(upstream)) => Ok(Origin::Flags(Box::new(Flags {
+            provider,
+            secret_env,
+            upstream,
+            public_url: args.public_url,
+            listen: args.listen,
+            admin_listen: args.admin_listen,
+            store: args.store,
+        }))),
+        _ => Origin::find(args.config.as_deref()),
     }
 }
 
-/// Cancels `stop` at the first SIGTERM or SIGINT.
-fn watch_signals(stop: CancellationToken) -> anyhow::Result<impl Future<Output = ()>> {
+/// Cancels `stop` at the first SIGTERM or SIGINT; asks for a reload at each SIGHUP.
+fn watch_signals(stop: CancellationToken, reloads: Reloads) -> anyhow::Result<impl Future<Output = ()>> {
     const COULD_NOT: &str = "could not listen for signals";
     let mut terminate = signal(SignalKind::terminate()).context(COULD_NOT)?;
     let mut interrupt = signal(SignalKind::interrupt()).context(COULD_NOT)?;
@@ -109,8 +109,7 @@ fn watch_signals(stop: CancellationToken) -> anyhow::Result<impl Future<Output =
             tokio::select! {
                 _ = terminate.recv() => break info!(signal = "SIGTERM", "asked to stop"),
                 _ = interrupt.recv() => break info!(signal = "SIGINT", "asked to stop"),
-                // Its default action would end the process at once, without an orderly end.
-                _ = hangup.recv() => warn!(signal = "SIGHUP", "reload is not in this version: restart to apply changes"),
+                _ = hangup.recv() => reloads.tell(Trigger::Signal),
             }
         }
         stop.cancel();

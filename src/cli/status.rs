@@ -45,6 +45,10 @@ fn shown(status: &Status) -> String {
         }
     );
     out.push_str(&format!(
+        "configuration: loaded {}\n",
+        output::printable(&status.configuration.loaded_at)
+    ));
+    out.push_str(&format!(
         "store: {} used{}, {} waiting for admission\n",
         output::size(status.store.bytes),
         status
@@ -186,6 +190,14 @@ fn advice(status: &Status) -> Vec<String> {
             output::printable(problem)
         ));
     }
+    if let Some(refused) = &status.configuration.refused {
+        out.push(format!(
+            "the configuration was refused at {}, and the one before goes on: {}. Look: hooksluice check. Once it is mended: \
+             hooksluice reload",
+            output::printable(&refused.at),
+            output::printable(&refused.why)
+        ));
+    }
     if status.redis.as_ref().is_some_and(|redis| !redis.up) {
         out.push("Redis is down: nothing is lost; what it means is in the README, \"Several replicas\"".to_owned());
     }
@@ -314,6 +326,22 @@ mod tests {
         for part in ["/api/{*rest}", "app", "12", "3"] {
             assert!(line.contains(part), "{part} in {line}");
         }
+    }
+
+    #[test]
+    fn a_refused_configuration_needs_a_person_until_it_is_mended() {
+        let mut status = status();
+        status.configuration.loaded_at = "2026-11-30T03:00:00Z".into();
+        assert!(shown(&status).contains("configuration: loaded 2026-11-30T03:00:00Z\n"));
+        status.configuration.refused = Some(crate::admin::dto::RefusedStatus {
+            at: "2026-11-30T04:00:00Z".into(),
+            why: "unknown key `pathh`".into(),
+        });
+        let advice = advice(&status);
+        assert!(
+            advice[0].contains("unknown key `pathh`") && advice[0].contains("hooksluice reload"),
+            "{advice:?}"
+        );
     }
 
     #[test]

@@ -81,6 +81,13 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
         sources,
         routes,
         window,
+        watch: or(&file.server.watch, defaults::WATCH),
+        log: file
+            .log
+            .level
+            .as_ref()
+            .map(|level| level.value.clone())
+            .unwrap_or_default(),
     };
     let fixed = Fixed {
         listen,

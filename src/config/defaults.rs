@@ -35,6 +35,9 @@ const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
+/// Files are cheap to look at, and a certificate that rotates must not wait for a person.
+pub(super) const WATCH: bool = true;
+
 pub(super) const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8080);
 pub(super) const SHUTDOWN_DELAY: Setting<Duration> = setting(Duration::ZERO, Duration::ZERO, HOUR);
 pub(super) const SHUTDOWN_GRACE: Setting<Duration> = setting(secs(25), Duration::ZERO, HOUR);

@@ -31,6 +31,7 @@ use crate::forward::settings::Late;
 use crate::key::{IdMissing, Part};
 use crate::reader::{At, Document, Kind, Rate, Section};
 use crate::secret::Secret;
+use crate::telemetry::logging::Level;
 use crate::time::Timestamp;
 use crate::verify::Tolerance;
 use crate::verify::record::Record;
@@ -48,6 +49,8 @@ pub(super) struct File {
     pub tls: Option<At<Tls>>,
     /// `[server]`.
     pub server: Server,
+    /// `[log]`.
+    pub log: Log,
     /// `[limits]`.
     pub limits: Limits,
     /// `[admin]`.
@@ -79,6 +82,15 @@ pub(super) struct Server {
     pub shutdown_grace: Option<At<Duration>>,
     /// A health answer on the public port.
     pub health_path: Option<At<String>>,
+    /// Look at files, and load what has changed.
+    pub watch: Option<At<bool>>,
+}
+
+/// `[log]`.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    /// What is logged.
+    pub level: Option<At<Level>>,
 }
 
 /// `[limits]`.
@@ -276,6 +288,7 @@ impl File {
             public_url: root.string("public_url", problems),
             tls: maybe(&mut root, "tls", problems, Tls::read),
             server: one(&mut root, "server", problems, Server::read),
+            log: one(&mut root, "log", problems, Log::read),
             limits: one(&mut root, "limits", problems, Limits::read),
             admin: one(&mut root, "admin", problems, Admin::read),
             store: one(&mut root, "store", problems, Store::read),
@@ -302,9 +315,20 @@ impl Server {
             shutdown_delay: section.duration("shutdown_delay", problems),
             shutdown_grace: section.duration("shutdown_grace", problems),
             health_path: section.string("health_path", problems),
+            watch: section.boolean("watch", problems),
         };
         section.finish(problems);
         server
+    }
+}
+
+impl Log {
+    fn read(mut section: Section<'_>, problems: &mut Diagnostics) -> Self {
+        let log = Self {
+            level: section.parsed("level", problems, Level::parse),
+        };
+        section.finish(problems);
+        log
     }
 }
 

@@ -47,8 +47,10 @@ const SHOWN: &[&str] = &[
     "label",
     "late",
     "learn",
+    "level",
     "limits",
     "listen",
+    "log",
     "max",
     "max_attempts",
     "max_body",
@@ -92,6 +94,7 @@ const SHOWN: &[&str] = &[
     "upstreams",
     "url",
     "wait",
+    "watch",
     "window",
 ];
 
@@ -102,6 +105,7 @@ const HEADERS: &[&str] = &[
     "dedupe",
     "egress",
     "limits",
+    "log",
     "providers",
     "routes",
     "server",

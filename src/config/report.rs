@@ -68,6 +68,13 @@ impl Report {
         }
     }
 
+    /// One error that has no place.
+    pub fn of_error(name: &str, message: impl Into<String>, help: &str) -> Self {
+        let mut problems = Diagnostics::new();
+        problems.error(None, message, "", Some(help.to_owned()));
+        Self::without_places(name, problems)
+    }
+
     /// The problems themselves.
     pub fn problems(&self) -> &Diagnostics {
         &self.problems

@@ -567,7 +567,7 @@ fn a_start_without_a_file_means_the_same_as_a_file() {
         admin_listen: None,
         store: Some("/tmp/x".into()),
     };
-    let loaded = from_flags(&flags, &environment()).unwrap();
+    let loaded = Written::Flags(Box::new(flags.clone())).load(&environment()).unwrap();
     assert!(loaded.report.problems().is_empty());
     let source = &loaded.config.live.sources[0];
     assert_eq!(
@@ -583,7 +583,10 @@ fn a_start_without_a_file_means_the_same_as_a_file() {
         upstream: "http://127.0.0.1:3000/x".into(),
         ..flags
     };
-    let shown = from_flags(&wrong, &environment()).unwrap_err().render(false);
+    let shown = Written::Flags(Box::new(wrong))
+        .load(&environment())
+        .unwrap_err()
+        .render(false);
     for part in ["did you mean `github`?", "is not set", "an origin has no path"] {
         assert!(shown.contains(part), "{part} is missing in\n{shown}");
     }

@@ -16,7 +16,7 @@ use crate::reader::Rate;
 use crate::verify::Verifier;
 
 /// One `[sources.NAME]`, ready to serve.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     /// Its name.
     pub name: SourceName,

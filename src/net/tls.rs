@@ -23,6 +23,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
+use sha2::{Digest, Sha256};
 
 use crate::net::certificate::Certificate;
 use crate::telemetry::metrics::{HandshakeOutcome, Metrics};
@@ -57,6 +58,15 @@ pub struct TlsSettings {
     /// How many CAs may have signed a client's certificate.
     pub client_authorities: usize,
     clients: Option<Arc<dyn ClientCertVerifier>>,
+    /// Of everything that was given.
+    digest: [u8; 32],
+}
+
+/// Settings are the same when they were made of the same certificates and CAs. A key is told by its certificate.
+impl PartialEq for TlsSettings {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
 }
 
 /// Why no listener can be made of certificates that are fine by themselves.
@@ -83,6 +93,7 @@ impl TlsSettings {
         let provider = provider();
         let resolver = ByName::new(&identities).ok_or(TlsError::NoCertificate)?;
         let client_authorities = clients.as_ref().map_or(0, RootCertStore::len);
+        let digest = digest(&identities, clients.as_ref());
         let clients = clients
             .map(|roots| {
                 WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
@@ -107,8 +118,28 @@ impl TlsSettings {
             identities,
             client_authorities,
             clients,
+            digest,
         })
     }
+}
+
+fn digest(identities: &[Identity], clients: Option<&RootCertStore>) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    let mut part = |bytes: &[u8]| {
+        hash.update(bytes.len().to_be_bytes());
+        hash.update(bytes);
+    };
+    for identity in identities {
+        part(identity.label.as_bytes());
+        identity.key.cert.iter().for_each(|certificate| part(certificate));
+        part(b"");
+    }
+    for root in clients.iter().flat_map(|clients| &clients.roots) {
+        part(&root.subject);
+        part(&root.subject_public_key_info);
+        part(root.name_constraints.as_deref().unwrap_or_default());
+    }
+    hash.finalize().into()
 }
 
 /// Chooses by the name that the client asks for.

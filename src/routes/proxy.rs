@@ -22,7 +22,7 @@ const IDLE_TRIES: usize = 2;
 /// One upstream as routes reach it.
 #[derive(Debug)]
 pub struct Proxy {
-    name: UpstreamName,
+    target: Target,
     envelope: Envelope,
     connections: Arc<Connections<Outgoing>>,
     clock: Clock,
@@ -64,7 +64,7 @@ impl Proxy {
     /// No connections yet.
     pub fn new(target: &Target, clock: Clock, tracker: TaskTracker) -> Self {
         Self {
-            name: target.name.clone(),
+            target: target.clone(),
             envelope: Envelope::new(&target.remote.origin, target.preserve_host, target.remote.protocol),
             connections: Arc::new(Connections::new(&target.remote, clock.clone(), tracker)),
             clock,
@@ -73,7 +73,12 @@ impl Proxy {
 
     /// The upstream's name.
     pub fn upstream(&self) -> &UpstreamName {
-        &self.name
+        &self.target.name
+    }
+
+    /// Whether this is how that upstream is reached.
+    pub(super) fn reaches(&self, target: &Target) -> bool {
+        self.target == *target
     }
 
     /// The head to send for a client's head; see [`Envelope::outbound`].

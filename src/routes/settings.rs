@@ -8,7 +8,7 @@ use crate::routes::idempotency::IdempotencySettings;
 use crate::routes::table::Pattern;
 
 /// One `[routes.NAME]`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteSettings {
     /// Its name.
     pub name: RouteName,
@@ -28,7 +28,7 @@ pub struct RouteSettings {
 }
 
 /// Where requests of a route go. Its `concurrency` and `rate` are for events, and hold no route.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Name of the upstream.
     pub name: UpstreamName,

@@ -160,7 +160,7 @@ impl Default for SqliteSettings {
 pub struct BadUrl(pub(super) String);
 
 /// `[store.postgres]`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostgresSettings {
     url: Secret,
     shown: String,

@@ -13,8 +13,8 @@ use prometheus_client::registry::Registry;
 
 use super::metrics::{
     BUCKETS_MICROS, Failure, HandshakeOutcome, Histogram, LookResult, Metrics, RedisMetrics, RedisOperation,
-    RequestOutcome, RouteMetrics, SenderAnswer, ServerMetrics, SourceMetrics, StoreMetrics, TellDropped, TlsMetrics,
-    UpstreamMetrics,
+    ReloadMetrics, ReloadOutcome, RequestOutcome, RouteMetrics, SenderAnswer, ServerMetrics, SourceMetrics,
+    StoreMetrics, TellDropped, TlsMetrics, UpstreamMetrics,
 };
 use crate::store::model::DispatchState;
 use crate::time::Timestamp;
@@ -133,11 +133,12 @@ fn print_sources(out: &mut Printer<'_, '_>, sources: &[(&str, &SourceMetrics)]) 
         "Duplicates that brought a dead dispatch back",
         per_source(SourceMetrics::revived),
     )?;
+    let secrets: Vec<_> = sources.iter().map(|(name, source)| (*name, source.secrets())).collect();
     out.gauges(
         "secret_last_used_seconds",
         "Unix time at which a secret last vouched for a request; 0 if not since the start",
-        sources.iter().flat_map(|(name, source)| {
-            source.secrets().iter().map(|secret| {
+        secrets.iter().flat_map(|(name, secrets)| {
+            secrets.iter().map(|secret| {
                 let used_at = secret.last_used().map_or(0, Timestamp::as_secs);
                 ([("source", *name), ("label", secret.label.as_str())], used_at)
             })
@@ -396,6 +397,7 @@ fn print_server(out: &mut Printer<'_, '_>, server: &ServerMetrics) -> fmt::Resul
         "Requests refused because their path could be taken for a source's",
         [([], server.shadowed.get())],
     )?;
+    print_reloads(out, &server.reloads)?;
     let limits = server.limits.get().map_or(&[][..], Vec::as_slice);
     out.gauges(
         "limit",
@@ -408,6 +410,24 @@ fn print_server(out: &mut Printer<'_, '_>, server: &ServerMetrics) -> fmt::Resul
         "build_info",
         "1, with the version as a label",
         [([("version", env!("CARGO_PKG_VERSION"))], 1_i64)],
+    )
+}
+
+fn print_reloads(out: &mut Printer<'_, '_>, reloads: &ReloadMetrics) -> fmt::Result {
+    out.gauges(
+        "config_last_reload_successful",
+        "1 while what runs is what is configured, 0 while what was refused has not been mended",
+        [([], reloads.successful.get())],
+    )?;
+    out.gauges(
+        "config_last_reload_success_timestamp_seconds",
+        "Unix time at which what runs was last found to be what is configured",
+        [([], reloads.succeeded_at.get())],
+    )?;
+    out.counters(
+        "config_reloads",
+        "Reloads of the configuration, by what came of them",
+        ReloadOutcome::ALL.map(|outcome| ([("outcome", outcome.as_str())], reloads.count(outcome))),
     )
 }
 
@@ -498,8 +518,8 @@ mod tests {
     fn sample() -> String {
         let metrics = Metrics::new();
         let source = metrics.source(&SourceName::new("stripe"));
-        source.name_secrets([Some("say \"new\"\n")]);
-        source.secret_used(0, Timestamp::from_secs(1_700_000_000));
+        source.configured([crate::telemetry::metrics::SecretUse::new(Some("say \"new\"\n"), 0)]);
+        source.secrets()[0].used(Timestamp::from_secs(1_700_000_000));
         source.accepted(Duration::from_millis(2));
         source.rejected(Reason::Stale);
         let upstream = metrics.upstream(&UpstreamName::new("app"));

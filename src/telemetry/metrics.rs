@@ -36,6 +36,7 @@
 
 mod idempotency;
 mod redis;
+mod reload;
 mod routes;
 mod source;
 mod tls;
@@ -46,6 +47,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 pub use self::idempotency::{KeyMetrics, KeyOutcome, KnownBy, RecordMetrics};
 pub use self::redis::{LookResult, RedisMetrics, RedisOperation, TellDropped};
+pub use self::reload::{ReloadMetrics, ReloadOutcome};
 pub use self::routes::{OpenTunnel, RouteMetrics, RouteOutcome, Running};
 pub use self::source::{Failure, RequestOutcome, SecretUse, SenderAnswer, SourceMetrics};
 pub use self::tls::{HandshakeOutcome, TlsMetrics};
@@ -212,6 +214,8 @@ pub struct ServerMetrics {
     pub calls_in_flight_bytes: Gauge,
     /// Keys held by the in-process memory of recent keys.
     pub recent_keys: Gauge,
+    /// Loads of the configuration.
+    pub reloads: ReloadMetrics,
     /// The configured bounds, set once at the start.
     pub limits: OnceLock<Vec<(&'static str, u64)>>,
 }
@@ -323,15 +327,24 @@ mod tests {
     #[test]
     fn a_secret_without_label_is_named_by_its_place() {
         let source = SourceMetrics::default();
-        source.name_secrets([Some("2026-11"), None]);
-        source.secret_used(1, Timestamp::from_secs(42));
-        source.secret_used(9, Timestamp::from_secs(42));
-        let seen: Vec<_> = source
-            .secrets()
-            .iter()
-            .map(|s| (s.label.as_str(), s.last_used()))
-            .collect();
+        source.configured([SecretUse::new(Some("2026-11"), 0), SecretUse::new(None, 1)]);
+        source.secrets()[1].used(Timestamp::from_secs(42));
+        let secrets = source.secrets();
+        let seen: Vec<_> = secrets.iter().map(|s| (s.label.as_str(), s.last_used())).collect();
         assert_eq!(seen, [("2026-11", None), ("#1", Some(Timestamp::from_secs(42)))]);
+    }
+
+    #[test]
+    fn a_secret_keeps_its_last_use_when_the_list_changes_and_loses_it_with_its_source() {
+        let source = SourceMetrics::default();
+        source.configured([SecretUse::new(None, 0)]);
+        let used = source.secrets();
+        used[0].used(Timestamp::from_secs(42));
+        source.configured([SecretUse::new(Some("new"), 0), used[0].moved(None, 1)]);
+        assert_eq!(source.secrets()[1].label, "#1");
+        assert_eq!(source.secrets()[1].last_used(), Some(Timestamp::from_secs(42)));
+        source.removed();
+        assert!(source.is_removed() && source.secrets().is_empty());
     }
 
     #[test]

@@ -26,7 +26,7 @@ use super::{ChallengeAnswer, Names, Proof, Reason, Rejection, VerifiedRequest};
 const MIN_DECODED_KEY: usize = 16;
 
 /// One configured secret of a source.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceSecret {
     /// As the provider shows it.
     pub secret: Secret,
@@ -120,6 +120,30 @@ pub struct Verifier {
     tolerance: Option<Tolerance>,
     params: BTreeMap<String, String>,
 }
+
+/// Two that are equal judge every request alike.
+impl PartialEq for Verifier {
+    fn eq(&self, other: &Self) -> bool {
+        let Self {
+            record,
+            secrets,
+            // Made of the two.
+            macs: _,
+            public_url,
+            own_hosts,
+            tolerance,
+            params,
+        } = self;
+        record == &other.record
+            && secrets == &other.secrets
+            && public_url == &other.public_url
+            && own_hosts == &other.own_hosts
+            && tolerance == &other.tolerance
+            && params == &other.params
+    }
+}
+
+impl Eq for Verifier {}
 
 impl fmt::Debug for Verifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -21,6 +21,8 @@ pub(crate) struct Setup {
     store: PathBuf,
     /// Its table in place of `[store.sqlite]`.
     postgres: Option<String>,
+    /// Lines of `[admin]`.
+    admin: String,
     /// Tables before `[upstreams.app]`.
     before: String,
     upstream: String,
@@ -50,6 +52,7 @@ impl Setup {
             store: directory.path().join("store"),
             directory,
             postgres: None,
+            admin: String::new(),
             before: String::new(),
             upstream: format!("[upstreams.app]\nurl = \"{url}\"\n"),
             after: String::new(),
@@ -63,6 +66,12 @@ impl Setup {
     /// Lines for `[upstreams.app]`.
     pub(crate) fn upstream(mut self, lines: &str) -> Self {
         writeln!(self.upstream, "{lines}").unwrap();
+        self
+    }
+
+    /// Further lines for `[admin]`.
+    pub(crate) fn admin(mut self, lines: &str) -> Self {
+        writeln!(self.admin, "{lines}").unwrap();
         self
     }
 
@@ -165,8 +174,8 @@ impl Setup {
             None => format!("[store.sqlite]\npath = \"{}\"\n", self.store().display()),
         };
         format!(
-            "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n{store}{}\n{}\n{}",
-            self.before, self.upstream, self.after
+            "listen = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n{}{store}{}\n{}\n{}",
+            self.admin, self.before, self.upstream, self.after
         )
     }
 

@@ -156,6 +156,11 @@ impl Upstream {
         }
     }
 
+    /// Connections that were made to it.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.open.lock().unwrap().len()
+    }
+
     /// Everything received so far.
     pub(crate) fn received(&self) -> Vec<Received> {
         self.shared.received.lock().unwrap().clone()

@@ -149,7 +149,22 @@ const TABLES: &[Table] = &[
                 Unset,
                 "a path of the public port that answers 200, for load balancers that see nothing else",
             ),
+            row(
+                "watch",
+                Is("true"),
+                "look at this file and at what it refers to about once a second, and load what has changed; without it: SIGHUP or \
+                 `hooksluice reload`",
+            ),
         ],
+    },
+    Table {
+        name: "log",
+        about: "What is logged on standard error: text on a terminal, otherwise one JSON object a line.",
+        rows: &[row(
+            "level",
+            Words("info"),
+            "a word, or parts such as `\"warn,hooksluice=debug\"`; `HOOKSLUICE_LOG` wins over it",
+        )],
     },
     Table {
         name: "limits",

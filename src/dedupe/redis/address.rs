@@ -27,7 +27,7 @@ const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
 /// Where Redis is and how to log in.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// Which servers.
     pub nodes: Nodes,
@@ -79,21 +79,13 @@ impl fmt::Display for Endpoint {
 }
 
 /// An ACL user with its password, or the password alone (`requirepass`).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
     /// The user; none means `default`.
     pub user: Option<String>,
     /// The password; never empty.
     pub password: Secret,
 }
-
-impl PartialEq for Login {
-    fn eq(&self, other: &Self) -> bool {
-        self.user == other.user && self.password.matches(other.password.expose())
-    }
-}
-
-impl Eq for Login {}
 
 /// How the server's certificate is judged.
 #[derive(Clone, Debug, PartialEq, Eq)]

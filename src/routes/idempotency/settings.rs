@@ -8,7 +8,7 @@ use super::fingerprint::BodyAs;
 use super::scope::Scope;
 
 /// `[routes.NAME] idempotency`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdempotencySettings {
     /// Methods whose keys mean something; on any other the header is passed on and otherwise ignored.
     pub methods: Vec<Method>,

@@ -1,6 +1,7 @@
 //! What is counted of routes.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -93,18 +94,30 @@ pub struct RouteMetrics {
     pub cut_by_upstream: Counter,
     /// Answers whose client left before their end.
     pub cut_by_client: Counter,
-    place: OnceLock<(String, String)>,
+    place: RwLock<(String, String)>,
+    removed: AtomicBool,
 }
 
 impl RouteMetrics {
-    /// Says which paths go to which upstream, for people; the first call counts.
-    pub fn set_place(&self, path: String, upstream: String) {
-        self.place.get_or_init(|| (path, upstream));
+    /// The configuration has this route, from these paths to this upstream.
+    pub fn configured(&self, path: String, upstream: String) {
+        *self.place.write().unwrap_or_else(PoisonError::into_inner) = (path, upstream);
+        self.removed.store(false, Ordering::Relaxed);
+    }
+
+    /// The configuration has it no more. Its counters stay, as scrapers expect of counters.
+    pub fn removed(&self) {
+        self.removed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has left the configuration.
+    pub fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Relaxed)
     }
 
     /// Pattern and upstream.
-    pub fn place(&self) -> (&str, &str) {
-        self.place.get().map_or(("", ""), |(path, upstream)| (path, upstream))
+    pub fn place(&self) -> (String, String) {
+        self.place.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A request has come; it counts as one whose client left unless it is said how it ended.

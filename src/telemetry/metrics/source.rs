@@ -1,7 +1,7 @@
 //! What is counted of sources.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::{Counter, Gauge, Histogram};
@@ -172,18 +172,45 @@ pub struct SourceMetrics {
     accept: Histogram,
     answers: [Counter; SenderAnswer::ALL.len()],
     waiting: Gauge,
-    secrets: OnceLock<Box<[SecretUse]>>,
+    secrets: RwLock<Arc<[SecretUse]>>,
+    removed: AtomicBool,
 }
 
-/// When a secret last vouched for a request.
-#[derive(Debug)]
+/// When a secret last vouched for a request. Clones share that time.
+#[derive(Clone, Debug)]
 pub struct SecretUse {
     /// The operator's label, or `#` and the secret's place in the list, from 0.
     pub label: String,
-    last_used: AtomicI64,
+    last_used: Arc<AtomicI64>,
 }
 
 impl SecretUse {
+    /// Of the secret at this place in the list, not used yet.
+    pub fn new(label: Option<&str>, index: usize) -> Self {
+        Self {
+            label: label.map_or_else(|| format!("#{index}"), str::to_owned),
+            last_used: Arc::default(),
+        }
+    }
+
+    /// The same secret in a list that has changed.
+    #[must_use]
+    pub fn moved(&self, label: Option<&str>, index: usize) -> Self {
+        Self {
+            last_used: Arc::clone(&self.last_used),
+            ..Self::new(label, index)
+        }
+    }
+
+    /// It vouched for a request.
+    pub fn used(&self, now: Timestamp) {
+        let seconds = now.as_secs();
+        // Looked at before it is written: one write a second leaves the line shared between the cores.
+        if self.last_used.load(Ordering::Relaxed) != seconds {
+            self.last_used.store(seconds, Ordering::Relaxed);
+        }
+    }
+
     /// The last use since the start of this process.
     pub fn last_used(&self) -> Option<Timestamp> {
         match self.last_used.load(Ordering::Relaxed) {
@@ -194,18 +221,21 @@ impl SecretUse {
 }
 
 impl SourceMetrics {
-    /// Names the source's secrets by their labels, in the order of the configuration; the first call counts.
-    pub fn name_secrets<'a>(&self, labels: impl IntoIterator<Item = Option<&'a str>>) {
-        self.secrets.get_or_init(|| {
-            labels
-                .into_iter()
-                .enumerate()
-                .map(|(index, label)| SecretUse {
-                    label: label.map_or_else(|| format!("#{index}"), str::to_owned),
-                    last_used: AtomicI64::new(0),
-                })
-                .collect()
-        });
+    /// The configuration has this source, with these secrets in their order.
+    pub fn configured(&self, secrets: impl IntoIterator<Item = SecretUse>) {
+        *self.secrets.write().unwrap_or_else(PoisonError::into_inner) = secrets.into_iter().collect();
+        self.removed.store(false, Ordering::Relaxed);
+    }
+
+    /// The configuration has it no more. Its counters stay, as scrapers expect of counters; its secrets go.
+    pub fn removed(&self) {
+        self.configured([]);
+        self.removed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has left the configuration.
+    pub fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Relaxed)
     }
 
     /// Appended, synced and answered, `took` after its head was complete.
@@ -290,17 +320,6 @@ impl SourceMetrics {
         &self.waiting
     }
 
-    /// The secret at this index of the configuration vouched for a request.
-    pub fn secret_used(&self, index: usize, now: Timestamp) {
-        if let Some(used) = self.secrets.get().and_then(|secrets| secrets.get(index)) {
-            let seconds = now.as_secs();
-            // Looked at before it is written: one write a second leaves the line shared between the cores.
-            if used.last_used.load(Ordering::Relaxed) != seconds {
-                used.last_used.store(seconds, Ordering::Relaxed);
-            }
-        }
-    }
-
     /// A signature that holds covers this time.
     pub fn signature_age(&self, received_at: Timestamp, signed_at: Timestamp) {
         let age = received_at.as_millis().saturating_sub(signed_at.as_millis());
@@ -361,8 +380,8 @@ impl SourceMetrics {
     }
 
     /// The source's secrets, in the order of the configuration.
-    pub fn secrets(&self) -> &[SecretUse] {
-        self.secrets.get().map_or(&[], |secrets| secrets)
+    pub fn secrets(&self) -> Arc<[SecretUse]> {
+        Arc::clone(&self.secrets.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn ended(&self, outcome: RequestOutcome) {
