@@ -17,6 +17,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::*;
@@ -43,6 +44,8 @@ enum Reply {
     Status(u16),
     RetryAfter(u16, &'static str),
     Late(Duration, u16),
+    /// 200, once the test lets it.
+    Once(&'static Semaphore),
     Never,
 }
 
@@ -161,6 +164,10 @@ async fn answer(
         Reply::Late(late, status) => {
             tokio::time::sleep(late).await;
             status
+        }
+        Reply::Once(gate) => {
+            drop(gate.acquire().await.unwrap());
+            200
         }
         Reply::Never => std::future::pending().await,
     };

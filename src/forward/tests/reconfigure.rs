@@ -90,31 +90,42 @@ impl Scene {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lower_and_a_higher_concurrency_hold_under_load() {
-    let app = App::start(|_, _| Reply::Late(Duration::from_millis(30), 200)).await;
+    static GATE: Semaphore = Semaphore::const_new(0);
+    let app = App::start(|delivery, _| match delivery {
+        "slow" => Reply::Once(&GATE),
+        _ => Reply::Late(Duration::from_millis(30), 200),
+    })
+    .await;
     let with = |concurrency| UpstreamSettings {
         concurrency,
+        timeout: Duration::from_secs(60),
         ..app.settings("app")
     };
     let scene = Scene::start(vec![with(8)]);
-    let mut ids = scene.add_some(40).await;
+    let mut ids = Vec::new();
+    for _ in 0..8 {
+        ids.push(scene.add("app", "slow").await);
+    }
     scene.lane_is("app", |lane| lane.running == 8).await;
-    scene.reconfigure(vec![with(2)], None).await;
-    scene.lane_is("app", |lane| lane.running <= 2).await;
-    app.running_max.store(0, Ordering::SeqCst);
-    ids.extend(scene.add_some(20).await);
-    scene.all_reach(&ids, DispatchState::Delivered).await;
-    assert_eq!(app.running_max.load(Ordering::SeqCst), 2);
-    scene.reconfigure(vec![with(6)], None).await;
-    ids.extend(scene.add_some(30).await);
-    scene.all_reach(&ids, DispatchState::Delivered).await;
-    assert_eq!(app.running_max.load(Ordering::SeqCst), 6);
-    assert_eq!(app.seen().len(), 90, "each once");
+    for concurrency in [2, 6] {
+        scene.reconfigure(vec![with(concurrency)], None).await;
+        scene.forwarder.pause(&name("app")).await.unwrap();
+        ids.extend(scene.add_some(20).await);
+        GATE.add_permits(1);
+        scene.lane_is("app", |lane| lane.running == 0).await;
+        app.running_max.store(0, Ordering::SeqCst);
+        scene.forwarder.resume(&name("app")).await.unwrap();
+        scene.all_reach(&ids, DispatchState::Delivered).await;
+        assert_eq!(app.running_max.load(Ordering::SeqCst), concurrency);
+    }
+    assert_eq!(app.seen().len(), 48, "each once");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removed_upstream_ends_what_runs_and_its_events_wait_until_it_is_back() {
+    static GATE: Semaphore = Semaphore::const_new(0);
     let app = App::start(|delivery, _| match delivery {
-        "slow" => Reply::Late(Duration::from_millis(300), 200),
+        "slow" => Reply::Once(&GATE),
         _ => Reply::Status(200),
     })
     .await;
@@ -133,6 +144,7 @@ async fn a_removed_upstream_ends_what_runs_and_its_events_wait_until_it_is_back(
         Err(LaneError::UnknownUpstream(_))
     ));
     waiting.extend(scene.add_some(3).await);
+    GATE.add_permits(1);
     assert_eq!(scene.reaches(slow, DispatchState::Delivered).await.len(), 1);
     scene.holds(8).await;
     assert_eq!(app.seen().len(), 1, "nothing else was sent");
@@ -176,7 +188,8 @@ async fn attempts_that_a_removed_upstream_left_running_count_when_it_is_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_url_is_for_new_attempts_and_what_runs_ends_where_it_began() {
-    let slow = App::start(|_, _| Reply::Late(Duration::from_millis(200), 200)).await;
+    static GATE: Semaphore = Semaphore::const_new(0);
+    let slow = App::start(|_, _| Reply::Once(&GATE)).await;
     let new = App::start(ONE).await;
     let settings = UpstreamSettings {
         concurrency: 4,
@@ -190,6 +203,7 @@ async fn another_url_is_for_new_attempts_and_what_runs_ends_where_it_began() {
         ..settings
     };
     scene.reconfigure(vec![moved], None).await;
+    GATE.add_permits(1);
     scene.all_reach(&ids, DispatchState::Delivered).await;
     assert_eq!((slow.seen().len(), new.seen().len()), (4, 8), "each once");
 }
@@ -271,8 +285,9 @@ const WAITS: Synchronous = Synchronous {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn senders_that_wait_for_a_removed_upstream_are_told() {
+    static GATE: Semaphore = Semaphore::const_new(0);
     let app = App::start(|delivery, _| match delivery {
-        "runs" => Reply::Late(Duration::from_millis(400), 200),
+        "runs" => Reply::Once(&GATE),
         _ => Reply::Status(200),
     })
     .await;
@@ -295,6 +310,7 @@ async fn senders_that_wait_for_a_removed_upstream_are_told() {
     );
     let late = scene.ask("late", WAITS).await.await.unwrap();
     assert!(matches!(late, Answered::Not(Unanswered::Elsewhere)), "{late:?}");
+    GATE.add_permits(1);
     let runs = runs.await.unwrap();
     assert!(
         matches!(&runs, Answered::Relayed(reply) if reply.status == 200),
