@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::harness::postgres::Postgres;
@@ -110,4 +111,25 @@ fn a_database_that_is_away_does_not_starve_the_watchdog() {
         assert_eq!(manager.next(), "WATCHDOG=1");
     }
     assert_eq!(server.admin_get("/healthz").status, 200);
+}
+
+/// `systemctl reload` waits for the end of a reload, also of one that changes nothing.
+#[test]
+fn a_service_manager_hears_when_a_reload_begins_and_when_it_is_over() {
+    let manager = Manager::new();
+    let setup = Setup::new(&Upstream::start())
+        .plain()
+        .allow_log("configuration refused")
+        .allow_log("nothing was changed");
+    let server = setup.start_command(manager.starts(setup.command(), WATCHDOG));
+    assert_eq!(manager.next_state(), "READY=1");
+    let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap()).unwrap();
+    for text in [setup.text(), "what is this".to_owned()] {
+        std::fs::write(setup.directory().join("hooksluice.toml"), text).unwrap();
+        kill_process(pid, Signal::HUP).unwrap();
+        let began = manager.next_state();
+        assert!(began.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{began}");
+        assert_eq!(manager.next_state(), "READY=1");
+    }
+    server.stop();
 }
