@@ -45,6 +45,12 @@ pub struct Args {
     /// Where requests come in [default: 0.0.0.0:8080]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
+    /// PEM file of a certificate and its chain: hooksluice then speaks TLS itself
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// PEM file of the certificate's key
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// Where events are kept [default: sqlite]
     #[arg(long, value_name = "STORE")]
     store: Option<Store>,
@@ -73,7 +79,15 @@ struct Answers {
     upstream: String,
     public_url: Option<String>,
     listen: SocketAddr,
+    tls: Option<Certificate>,
     store: Store,
+}
+
+/// The files of the listener's certificate.
+#[derive(Clone, Debug)]
+struct Certificate {
+    cert: PathBuf,
+    key: PathBuf,
 }
 
 /// One provider, and where its secret is.
@@ -219,6 +233,10 @@ fn from_flags(args: Args, records: Vec<Arc<Record>>) -> Result<Answers, String> 
         upstream: args.upstream.unwrap_or_else(|| UPSTREAM.to_owned()),
         public_url: args.public_url,
         listen: args.listen.unwrap_or(config::LISTEN),
+        tls: args
+            .tls_cert
+            .zip(args.tls_key)
+            .map(|(cert, key)| Certificate { cert, key }),
         store: args.store.unwrap_or_default(),
     })
 }
@@ -226,6 +244,9 @@ fn from_flags(args: Args, records: Vec<Arc<Record>>) -> Result<Answers, String> 
 fn one_for_each(flag: &str, given: usize, providers: usize) -> String {
     format!("{given} of `{flag}` for {providers} of `--provider`: give one for each, in the same order, or none")
 }
+
+/// The answer that there is no certificate.
+const NONE: &str = "none";
 
 /// Where apps of examples listen.
 const UPSTREAM: &str = "http://127.0.0.1:3000";
@@ -290,6 +311,15 @@ fn asked(
             },
         )?;
         args.listen = Some(listen);
+    }
+    if args.tls_cert.is_none() {
+        let question = "PEM file of a certificate, if TLS should be spoken here and not by a proxy in front?";
+        args.tls_cert = asker.ask(question, Some(NONE), |text| {
+            Ok((text != NONE).then(|| PathBuf::from(text)))
+        })?;
+        if args.tls_cert.is_some() {
+            args.tls_key = Some(asker.ask("PEM file of its key?", None, |text| Ok(PathBuf::from(text)))?);
+        }
     }
     if args.store.is_none() {
         let question = "Keep events in a directory (sqlite), or in a database that several replicas share (postgres)?";

@@ -28,6 +28,8 @@ Every key of `hooksluice.toml`, printed by the program itself: `hooksluice refer
 Durations are `\"100ms\"`, `\"30s\"`, `\"5m\"`, `\"24h\"`, `\"7d\"`; sizes `\"512B\"`, `\"32KiB\"`, `\"5MiB\"`, `\"20GiB\"`; rates
 `\"50/s\"`, `\"600/m\"`, `\"1000/h\"`. `NAME` is yours to choose: 1 to 64 of `a-z A-Z 0-9 - _ .`. A dash in the column
 \"default\" means that nothing is set unless you set it. An unknown key is an error.
+
+A reload (`hooksluice reload`, SIGHUP, or a change of the file) takes every change up unless it says otherwise here.
 ";
 
 /// Every key that a file may have, in the order in which they are read. A table is looked into only where it is there,
@@ -124,7 +126,8 @@ pub fn reference() -> String {
         write_line(&mut out, format_args!("\n## {title}\n"));
         let rows = said.map_or(&[][..], |said| said.rows);
         if let Some(said) = said.filter(|said| !said.about.is_empty()) {
-            write_line(&mut out, format_args!("{}\n", said.about));
+            let restart = if said.restart { " A change needs a restart." } else { "" };
+            write_line(&mut out, format_args!("{}{restart}\n", said.about));
         }
         if rows.is_empty() {
             let names: Vec<String> = keys.iter().map(|key| format!("`{}`", key.name)).collect();

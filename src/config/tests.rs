@@ -356,6 +356,7 @@ fn the_example_files_load() {
         .with_variable("TWILIO_AUTH_TOKEN", SECRET)
         .with_variable("GITHUB_WEBHOOK_SECRET", SECRET)
         .with_variable("SLACK_SIGNING_SECRET", SECRET)
+        .with_variable("BANK_SECRET", SECRET)
         .with_variable(
             "DATABASE_URL",
             "postgres://hooks:hunter2@db.internal/hooks?sslmode=verify-full",
@@ -363,6 +364,7 @@ fn the_example_files_load() {
         .with_variable("REDIS_URL", "rediss://default:hunter2@redis.internal:6380/0")
         .with_file("/run/secrets/stripe_connect", SECRET)
         .with_file("/run/secrets/github", SECRET);
+    let environment = tls::certificates_of_examples(environment);
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
     let mut loaded = 0;
     for entry in std::fs::read_dir(directory).unwrap() {
@@ -376,7 +378,7 @@ fn the_example_files_load() {
         assert!(config.is_some(), "{name}");
         loaded += 1;
     }
-    assert!(loaded >= 9, "{loaded}");
+    assert!(loaded >= 10, "{loaded}");
 }
 
 /// An annotated key that does not exist, or whose default is another, would teach a wrong thing.

@@ -109,7 +109,7 @@ fn a_person_at_a_terminal_is_asked() {
         .spawn()
         .unwrap();
     let mut input = child.stdin.take().unwrap();
-    input.write_all(b"github\n\n\n\n\n").unwrap();
+    input.write_all(b"github\n\n\n\n\n\n").unwrap();
     let (code, out, _) = said(child.wait_with_output().unwrap());
     assert_eq!(code, Some(0), "{out}");
     assert!(

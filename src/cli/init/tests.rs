@@ -112,7 +112,7 @@ fn conversation(line: &[&str], answers: &str) -> (anyhow::Result<Answers>, Strin
 
 #[test]
 fn defaults_are_one_key_away() {
-    let (answers, shown) = conversation(&[], "\n\n\n\n\n");
+    let (answers, shown) = conversation(&[], "\n\n\n\n\n\n");
     let answers = answers.unwrap();
     assert_eq!(answers.sources[0].record.name(), "stripe");
     assert_eq!(
@@ -133,7 +133,7 @@ fn a_bad_answer_is_explained_and_asked_again() {
     let (answers, shown) = conversation(
         &[],
         "githb\ngithub twilio\nwhsec_hunter2hunter2\nGH\n\nlocalhost:3000\nhttp://127.0.0.1:3000/app\nhttp://10.0.0.7:3000\n\n\
-         hooks.example.com\nhttps://hooks.example.com\nport 80\n127.0.0.1:8081\nmysql\npostgres\n",
+         hooks.example.com\nhttps://hooks.example.com\nport 80\n127.0.0.1:8081\nfullchain.pem\nprivkey.pem\nmysql\npostgres\n",
     );
     let answers = answers.unwrap_or_else(|why| panic!("{why}\n{shown}"));
     let secrets: Vec<_> = answers.sources.iter().map(|source| source.secret.clone()).collect();
@@ -145,6 +145,7 @@ fn a_bad_answer_is_explained_and_asked_again() {
     assert_eq!(answers.public_url.as_deref(), Some("https://hooks.example.com"));
     assert_eq!(answers.listen.port(), 8081);
     assert_eq!(answers.store, Store::Postgres);
+    assert_eq!(answers.tls.as_ref().unwrap().key, Path::new("privkey.pem"));
     for part in [
         "did you mean `github`",
         "not its value",
@@ -166,9 +167,9 @@ fn only_what_flags_do_not_say_is_asked() {
         "--listen",
         "127.0.0.1:8081",
     ];
-    let (answers, shown) = conversation(&given, "\nhttps://hooks.example.com\n\n");
+    let (answers, shown) = conversation(&given, "\nhttps://hooks.example.com\n\n\n");
     assert_eq!(answers.unwrap().upstream, "http://127.0.0.1:4000");
-    assert_eq!(shown.matches('?').count(), 3, "{shown}");
+    assert_eq!(shown.matches('?').count(), 4, "{shown}");
 }
 
 #[test]
@@ -195,4 +196,29 @@ fn secrets_may_be_in_files() {
         !next.contains("export") && next.contains("hooksluice serve\n"),
         "{next}"
     );
+}
+
+#[test]
+fn tls_is_spoken_with_the_files_that_are_named() {
+    let (answers, text) = made(&[
+        "--provider",
+        "github",
+        "--upstream",
+        "http://127.0.0.1:3000",
+        "--tls-cert",
+        "fullchain.pem",
+        "--tls-key",
+        "privkey.pem",
+    ]);
+    assert_eq!(judge(&text), Ok(()), "{text}");
+    assert!(
+        text.contains("[tls]\ncertificates = [{ cert = \"fullchain.pem\", key = \"privkey.pem\" }]\n"),
+        "{text}"
+    );
+    let next = text::next_steps(&answers, Path::new("hooksluice.toml"));
+    assert!(
+        next.contains("send --source github https://YOUR-HOST/webhooks/github\n"),
+        "{next}"
+    );
+    assert!(Cli::try_parse_from(["hooksluice", "init", "--tls-cert", "fullchain.pem"]).is_err());
 }

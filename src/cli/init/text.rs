@@ -45,6 +45,16 @@ pub(super) fn file(answers: &Answers) -> String {
              # [server]\n# trusted_proxies = [\"127.0.0.1\"]\n"
         ),
     );
+    if let Some(tls) = &answers.tls {
+        line(
+            &mut out,
+            format_args!(
+                "# TLS is spoken here; files that change are taken up while it runs.\n[tls]\ncertificates = [{{ cert = {}, key = {} }}]\n",
+                quoted(&tls.cert.display().to_string()),
+                quoted(&tls.key.display().to_string())
+            ),
+        );
+    }
     out.push_str(match answers.store {
         Store::Sqlite => {
             "# Where events are kept: a directory on a local disk. Name one that outlives the working directory.\n\
@@ -155,10 +165,11 @@ pub(super) fn next_steps(answers: &Answers, file: &Path) -> String {
         &mut out,
         format_args!("2. Check, and run it:\n     hooksluice check{option}\n     hooksluice serve{option}"),
     );
-    line(
-        &mut out,
-        format_args!("3. Give the provider this URL (providers want https: end TLS here or in a proxy in front):"),
-    );
+    let why = match answers.tls {
+        Some(_) => "",
+        None => " (providers want https: end TLS in a proxy in front, or give --tls-cert and --tls-key)",
+    };
+    line(&mut out, format_args!("3. Give the provider this URL{why}:"));
     for source in &answers.sources {
         let at = source
             .record
@@ -173,14 +184,14 @@ pub(super) fn next_steps(answers: &Answers, file: &Path) -> String {
     );
     for source in &answers.sources {
         let record = &source.record;
+        let to = match answers.tls {
+            // The name in the certificate, which the address is not.
+            Some(_) => url(answers, record),
+            None => format!("http://{}{}", local(answers.listen), path(record)),
+        };
         line(
             &mut out,
-            format_args!(
-                "     hooksluice send --source {}{option} http://{}{}",
-                record.name(),
-                local(answers.listen),
-                path(record)
-            ),
+            format_args!("     hooksluice send --source {}{option} {to}", record.name()),
         );
     }
     out.push_str("     hooksluice events list");

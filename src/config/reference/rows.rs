@@ -14,6 +14,8 @@ pub(super) struct Table {
     pub(super) name: &'static str,
     /// What it is for.
     pub(super) about: &'static str,
+    /// Whether a running server takes another value only when it is started again.
+    pub(super) restart: bool,
     pub(super) rows: &'static [Row],
 }
 
@@ -99,8 +101,13 @@ const TABLES: &[Table] = &[
     Table {
         name: "",
         about: "",
+        restart: false,
         rows: &[
-            row("listen", Address(defaults::LISTEN), "where requests come in"),
+            row(
+                "listen",
+                Address(defaults::LISTEN),
+                "where requests come in; another one needs a restart",
+            ),
             row(
                 "public_url",
                 Unset,
@@ -110,7 +117,9 @@ const TABLES: &[Table] = &[
     },
     Table {
         name: "tls",
-        about: "TLS on `listen`, which then speaks nothing else. Without the table requests come in as plain HTTP.",
+        about: "TLS on `listen`, which then speaks nothing else. Without the table requests come in as plain HTTP; whether it is there \
+                is decided at the start. Files that change are taken up by a running server.",
+        restart: false,
         rows: &[row(
             "client_ca",
             Unset,
@@ -120,6 +129,7 @@ const TABLES: &[Table] = &[
     Table {
         name: "tls.certificates",
         about: "What clients are shown, chosen by the name that they ask for; the first also for any other name.",
+        restart: false,
         rows: &[
             row("cert", Unset, "PEM file with the certificate and then its chain"),
             row("key", Unset, "PEM file with its private key, not encrypted"),
@@ -128,6 +138,7 @@ const TABLES: &[Table] = &[
     Table {
         name: "server",
         about: "The public listener as a whole.",
+        restart: false,
         rows: &[
             row(
                 "trusted_proxies",
@@ -169,6 +180,7 @@ const TABLES: &[Table] = &[
     Table {
         name: "limits",
         about: "What all requests together, and each of them, may take.",
+        restart: true,
         rows: &[
             row("connections", Number(defaults::CONNECTIONS), "open inbound connections"),
             row("head", Bytes(&defaults::HEAD), "request line and headers; over it 431"),
@@ -212,6 +224,7 @@ const TABLES: &[Table] = &[
     Table {
         name: "admin",
         about: "The admin API, on a listener of its own.",
+        restart: true,
         rows: &[
             row(
                 "listen",
@@ -229,6 +242,7 @@ const TABLES: &[Table] = &[
     Table {
         name: "store",
         about: "Where events are kept, and for how long.",
+        restart: true,
         rows: &[
             row(
                 "retention",
@@ -255,11 +269,13 @@ const TABLES: &[Table] = &[
     Table {
         name: "store.sqlite",
         about: "The embedded store; used when neither this table nor the next is there. One process opens it.",
+        restart: true,
         rows: &[row("path", Text(defaults::STORE_PATH), "a directory on a local disk")],
     },
     Table {
         name: "store.postgres",
         about: "One store for several replicas, in place of `[store.sqlite]`.",
+        restart: true,
         rows: &[row(
             "url",
             Unset,
@@ -269,6 +285,7 @@ const TABLES: &[Table] = &[
     Table {
         name: "dedupe",
         about: "For how long a delivery is known.",
+        restart: true,
         rows: &[
             row(
                 "window",
@@ -286,6 +303,7 @@ const TABLES: &[Table] = &[
         name: "dedupe.redis",
         about: "Optional. With a shared store it saves the database work; with a store for each replica it decides who \
                 forwards.",
+        restart: true,
         rows: &[
             row(
                 "url",
@@ -318,6 +336,7 @@ const TABLES: &[Table] = &[
     Table {
         name: "egress",
         about: "Where upstreams may be, judged by the addresses that a name leads to.",
+        restart: false,
         rows: &[
             row(
                 "allow",
@@ -330,6 +349,7 @@ const TABLES: &[Table] = &[
     Table {
         name: "upstreams.NAME",
         about: "An app that events and routes go to.",
+        restart: false,
         rows: &[
             row("url", Unset, "its origin: `http` or `https`, host and port"),
             row(
@@ -360,6 +380,7 @@ const TABLES: &[Table] = &[
     Table {
         name: "upstreams.NAME.retry",
         about: "How failed attempts are repeated: exponential, with full jitter.",
+        restart: false,
         rows: &[
             row("first", Time(&defaults::RETRY_FIRST), "the first wait"),
             row("max", Time(&defaults::RETRY_MAX), "the longest wait"),
@@ -379,6 +400,7 @@ const TABLES: &[Table] = &[
     Table {
         name: "upstreams.NAME.tls",
         about: "What TLS needs beyond the system's root certificates; only with `https` in `url`. Files are PEM.",
+        restart: false,
         rows: &[
             row("ca", Unset, "file: these authorities are believed, and no others"),
             row(
@@ -397,6 +419,7 @@ const TABLES: &[Table] = &[
     Table {
         name: "sources.NAME",
         about: "A sender: its path, its provider, its secrets.",
+        restart: false,
         rows: &[
             row("path", Unset, "matched exactly, give or take one trailing slash"),
             row(
@@ -486,6 +509,7 @@ const TABLES: &[Table] = &[
     Table {
         name: "routes.NAME",
         about: "Requests that are no webhooks, passed on as they come.",
+        restart: false,
         rows: &[
             row("path", Unset, "exact, or with everything below it: `/orders/{*rest}`"),
             row("upstream", Unset, "where they go"),
@@ -501,6 +525,7 @@ const TABLES: &[Table] = &[
     Table {
         name: "routes.NAME.idempotency",
         about: "A request with an `Idempotency-Key` is carried out once, and its answer given again.",
+        restart: false,
         rows: &[
             row("scope", Unset, "whose keys they are; keys of two callers never meet"),
             row("methods", Is("[\"POST\", \"PATCH\"]"), "on others a key means nothing"),
@@ -543,6 +568,7 @@ const TABLES: &[Table] = &[
         name: "secret reference",
         about: "`{ env = \"NAME\" }`, `{ file = \"/path\" }` or another, wherever a key takes a secret. A missing or empty secret \
                 stops the start. One line end at the end is removed.",
+        restart: false,
         rows: &[
             row("env", Unset, "name of the environment variable that holds it"),
             row("file", Unset, "path of the file that holds it"),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::rows::Row;
 use super::*;
+use crate::config::defaults::Quantity;
 use crate::config::{Environment, load_text};
 use crate::time::Timestamp;
 
@@ -101,10 +102,13 @@ fn file(table: &str, line: &str) -> String {
     }
 }
 
+fn environment() -> Environment {
+    Environment::fixed(Timestamp::from_secs(1_795_000_000)).with_variable("SECRET", "s".repeat(32))
+}
+
 /// What a file makes run, and what is said about it.
 fn loaded(text: &str) -> (Option<String>, String) {
-    let environment = Environment::fixed(Timestamp::from_secs(1_795_000_000)).with_variable("SECRET", "s".repeat(32));
-    let (config, report) = load_text("f.toml", text, &environment);
+    let (config, report) = load_text("f.toml", text, &environment());
     (config.map(|config| format!("{config:?}")), report.render(false))
 }
 
@@ -145,4 +149,43 @@ fn a_value_beyond_its_bounds_is_refused_with_these_bounds() {
         judged += 1;
     }
     assert!(judged > 20, "{judged}");
+}
+
+/// What the reference says to need a restart is what a reload refuses to change, and no more.
+#[test]
+fn what_needs_a_restart_is_what_a_start_decides() {
+    let fixed = |text: &str| {
+        let environment = environment();
+        let (config, _) = load_text("f.toml", text, &environment);
+        config.map(|config| format!("{:?}", config.fixed))
+    };
+    let mut judged = 0;
+    for (table, row) in each_row() {
+        let others = match row.usual {
+            Usual::Time(setting) => [setting.min, setting.max]
+                .map(|other| format!("\"{}\"", other.show()))
+                .to_vec(),
+            Usual::Bytes(setting) => [setting.min, setting.max]
+                .map(|other| format!("\"{}\"", other.show()))
+                .to_vec(),
+            Usual::Number(number) => [number + 1, number - 1].map(|other| other.to_string()).to_vec(),
+            Usual::Address(_) => vec!["\"127.0.0.1:9999\"".to_owned()],
+            Usual::Text(_) | Usual::Is(_) | Usual::Unset | Usual::Words(_) | Usual::Within(..) => continue,
+        };
+        let before = fixed(&file(table, ""));
+        let after = others
+            .iter()
+            .filter_map(|other| fixed(&file(table, &format!("{} = {other}", row.key))));
+        let after: Vec<_> = after.collect();
+        assert!(
+            !after.is_empty(),
+            "`{}` of `{table}`: neither of {others:?} loads",
+            row.key
+        );
+        let needs_restart = after.into_iter().any(|after| Some(after) != before);
+        let said = rows::table(table).unwrap().restart || row.meaning.contains("needs a restart");
+        assert_eq!(needs_restart, said, "`{}` of `{table}`", row.key);
+        judged += 1;
+    }
+    assert!(judged > 30, "{judged}");
 }

@@ -29,6 +29,21 @@ fn pair(names: &[&str]) -> Pair {
     made(names, |_| {})
 }
 
+/// What the files under config/ name.
+pub(super) fn certificates_of_examples(environment: Environment) -> Environment {
+    let own = pair(&["hooks.example.com"]);
+    let client = pair(&["hooksluice.internal"]);
+    let authority = made(&[], |params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
+    let at = |name: &str| format!("/etc/hooksluice/{name}");
+    environment
+        .with_file(&at("fullchain.pem"), own.cert)
+        .with_file(&at("privkey.pem"), own.key)
+        .with_file(&at("client.pem"), client.cert)
+        .with_file(&at("client.key"), client.key)
+        .with_file(&at("clients.pem"), authority.cert.clone())
+        .with_file(&at("ca.pem"), authority.cert)
+}
+
 const TLS: &str = "[tls]\ncertificates = [{ cert = \"/tls/a.crt\", key = \"/tls/a.key\" }]\n";
 const TWO: &str = "[tls]\ncertificates = [{ cert = \"/tls/a.crt\", key = \"/tls/a.key\" }, \
                    { cert = \"/tls/b.crt\", key = \"/tls/b.key\" }]\n";

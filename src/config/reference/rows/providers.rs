@@ -9,6 +9,7 @@ pub(super) const TABLES: &[Table] = &[
         about: "A signing scheme of your own, in the language of the presets (`hooksluice providers NAME --toml` prints one). A \
                 place is `header:NAME`, `query:NAME`, `form:NAME` or `json:/pointer`; `sig:KEY` is an entry of the signature \
                 header itself.",
+        restart: false,
         rows: &[
             row(
                 "extends",
@@ -153,11 +154,13 @@ pub(super) const TABLES: &[Table] = &[
         name: "providers.NAME.variant",
         about: "A header family of a provider that has several; the first whose `when` holds is used. It may have these keys of \
                 `[providers.NAME]`, and takes from there what it does not have:",
+        restart: false,
         rows: &[],
     },
     Table {
         name: "providers.NAME.challenge",
         about: "A hand-shake that is answered here, not by the app.",
+        restart: false,
         rows: &[
             row("name", Text("challenge"), "for people"),
             row(
