@@ -171,6 +171,7 @@ const TABLES: &[Table] = &[
     Table {
         name: "log",
         about: "What is logged on standard error: text on a terminal, otherwise one JSON object a line.",
+        restart: false,
         rows: &[row(
             "level",
             Words("info"),
