@@ -238,6 +238,9 @@ impl Reloader {
             }
         }
         let live = &new.live;
+        if let Some(redis) = &self.parts.redis {
+            redis.remember_for(live.window);
+        }
         let sources = live
             .sources
             .iter()

@@ -12,13 +12,7 @@ use crate::store::settings::{Place, SqliteSettings, StoreSettings};
 impl Config {
     /// The keys whose values in `other` a running server cannot take over, in the order of the documentation.
     pub fn needs_restart(&self, other: &Self) -> Vec<&'static str> {
-        let mut keys = self.fixed.differences(&other.fixed);
-        // Redis keeps keys for the window that it was connected with.
-        let raised = self.fixed.redis.is_some() && self.live.window != other.live.window;
-        if raised && !keys.contains(&"dedupe.window") {
-            keys.push("dedupe.window");
-        }
-        keys
+        self.fixed.differences(&other.fixed)
     }
 }
 
@@ -193,4 +187,134 @@ fn list<T: PartialEq>(kind: &str, before: &[T], after: &[T], name: impl Fn(&T) -
     let gone = before.iter().filter(|item| !has(after, name(item)));
     changes.extend(gone.map(|item| say(item, "removed")));
     changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Environment, load_text};
+    use crate::time::Timestamp;
+
+    const BASE: &str = r#"
+listen = "127.0.0.1:8080"
+[server]
+health_path = "/up"
+[limits]
+connections = 9
+[admin]
+listen = "127.0.0.1:9180"
+token = { env = "TOKEN" }
+[store]
+retention = "3d"
+[store.sqlite]
+path = "data"
+[dedupe]
+window = "7d"
+[dedupe.redis]
+url = { env = "REDIS" }
+namespace = "shop"
+[upstreams.app]
+url = "http://127.0.0.1:3000"
+[upstreams.spare]
+url = "http://127.0.0.1:3001"
+[sources.a]
+path = "/a"
+provider = "hmac"
+secrets = [{ env = "OLD", label = "one" }]
+upstreams = ["app"]
+[routes.rest]
+path = "/{*rest}"
+upstream = "spare"
+"#;
+
+    fn config(text: &str) -> Config {
+        let environment = Environment::fixed(Timestamp::from_secs(1_795_000_000))
+            .with_variable("TOKEN", "0123456789abcdef0123456789abcdef")
+            .with_variable("OTHER_TOKEN", "fedcba9876543210fedcba9876543210")
+            .with_variable("REDIS", "redis://:hunter2@127.0.0.1:6379")
+            .with_variable("OTHER_REDIS", "redis://:hunter3@127.0.0.1:6379")
+            .with_variable("OLD", "old-secret-0123456789")
+            .with_variable("NEW", "new-secret-0123456789");
+        let (config, report) = load_text("hooksluice.toml", text, &environment);
+        config.unwrap_or_else(|| panic!("{}", report.render(false)))
+    }
+
+    /// What `edits` make different: the keys that need a restart, and the changes.
+    fn differences(edits: &[(&str, &str)]) -> (Vec<&'static str>, Vec<String>) {
+        let text = edits.iter().fold(BASE.to_owned(), |text, (old, new)| {
+            assert!(text.contains(old), "{old}");
+            text.replace(old, new)
+        });
+        let (base, other) = (config(BASE), config(&text));
+        (base.needs_restart(&other), base.live.changes(&other.live))
+    }
+
+    #[test]
+    fn the_same_text_read_again_is_no_difference() {
+        assert_eq!(differences(&[]), (vec![], vec![]));
+        assert_eq!(differences(&[("[limits]", "# a remark\n[limits]")]), (vec![], vec![]));
+    }
+
+    #[test]
+    fn what_needs_a_restart_is_named_by_its_key() {
+        for (old, new, key) in [
+            ("listen = \"127.0.0.1:8080\"", "listen = \"127.0.0.1:8081\"", "listen"),
+            ("connections = 9", "connections = 10", "limits.connections"),
+            ("connections = 9", "connections = 9\nhead = \"64KiB\"", "limits.head"),
+            (
+                "connections = 9",
+                "connections = 9\nin_flight = \"32MiB\"",
+                "limits.in_flight",
+            ),
+            ("127.0.0.1:9180", "127.0.0.1:9181", "admin.listen"),
+            ("\"TOKEN\"", "\"OTHER_TOKEN\"", "admin.token"),
+            ("\"TOKEN\" }", "\"TOKEN\" }\nhosts = [\"a.b\"]", "admin.hosts"),
+            ("retention = \"3d\"", "retention = \"4d\"", "store.retention"),
+            ("retention = \"3d\"", "min_free = \"1GiB\"", "store.min_free"),
+            ("path = \"data\"", "path = \"other\"", "store.sqlite.path"),
+            ("window = \"7d\"", "window = \"8d\"", "dedupe.window"),
+            ("window = \"7d\"", "digest_window = \"6m\"", "dedupe.digest_window"),
+            ("\"REDIS\"", "\"OTHER_REDIS\"", "dedupe.redis.url"),
+            ("\"shop\"", "\"shop2\"", "dedupe.redis.namespace"),
+            ("\"shop\"", "\"shop\"\non_down = \"refuse\"", "dedupe.redis.on_down"),
+        ] {
+            assert_eq!(differences(&[(old, new)]).0, [key], "{new}");
+        }
+    }
+
+    #[test]
+    fn what_a_reload_changes_is_said_in_words_that_hold_no_value() {
+        let changes = |edits: &[(&str, &str)]| {
+            let (restart, changes) = differences(edits);
+            assert!(restart.is_empty(), "{restart:?}");
+            changes
+        };
+        let more =
+            "[sources.b]\npath = \"/b\"\nprovider = \"hmac\"\nsecrets = [{ env = \"OLD\" }]\nupstreams = [\"app\"]\n";
+        assert_eq!(changes(&[("\"OLD\"", "\"NEW\"")]), ["source `a` changed"]);
+        assert_eq!(
+            changes(&[("label = \"one\"", "label = \"two\"")]),
+            ["source `a` changed"]
+        );
+        assert_eq!(
+            changes(&[("[routes.rest]", &format!("{more}[routes.rest]"))]),
+            ["source `b` added"]
+        );
+        assert_eq!(
+            changes(&[("[sources.a]", "[sources.b]")]),
+            ["source `b` added", "source `a` removed"]
+        );
+        assert_eq!(
+            changes(&[("3001", "3002")]),
+            ["upstream `spare` changed", "route `rest` changed"]
+        );
+        assert_eq!(
+            changes(&[("health_path = \"/up\"", "watch = false\n[log]\nlevel = \"warn\"")]),
+            [
+                "`server.health_path` changed",
+                "`server.watch` changed",
+                "`log.level` changed"
+            ]
+        );
+    }
 }
