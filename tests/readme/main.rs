@@ -88,11 +88,17 @@ fn every_block_is_played_judged_or_excused() {
 const GROUNDS: &[(&str, &str)] = &[
     ("Operating it: Pausing an upstream", RUNNING),
     ("Operating it: Backup and restore", RUNNING),
+    ("Operating it: Reload and rotation", RUNNING_FILE),
 ];
 
 /// A server with one source.
 const RUNNING: &str = "export SECRET=0123456789abcdef0123456789abcdef\n\
                        hooksluice serve --provider github --secret-env SECRET --upstream http://127.0.0.1:3000\n";
+
+/// The same from a file.
+const RUNNING_FILE: &str = "export SECRET=0123456789abcdef0123456789abcdef\n\
+                            hooksluice init --provider github --secret-env SECRET --upstream http://127.0.0.1:3000\n\
+                            hooksluice serve\n";
 
 #[test]
 fn every_command_of_the_readme_does_what_it_says() {
