@@ -39,7 +39,7 @@ pub struct Args {
     /// Origin of the app that events are forwarded to, such as http://127.0.0.1:3000
     #[arg(long, value_name = "URL")]
     upstream: Option<String>,
-    /// Scheme and host as providers are given them, such as https://hooks.example.com
+    /// Scheme and host as providers are given them, such as `https://hooks.example.com`
     #[arg(long, value_name = "URL")]
     public_url: Option<String>,
     /// Where requests come in [default: 0.0.0.0:8080]

@@ -18,6 +18,7 @@ mod harness;
 
 mod clients;
 mod connections;
+mod files;
 mod ground;
 mod names;
 mod swap;
