@@ -72,7 +72,9 @@ fn the_rate_of_a_source_goes_on_over_a_reload_that_does_not_change_it() {
 
 #[test]
 fn an_upstream_comes_and_gets_events_and_one_that_moves_gets_them_where_it_is_then() {
-    let (site, other, moved) = (site(), Upstream::start(), Upstream::start());
+    // The server ends before them.
+    let (other, moved) = (Upstream::start(), Upstream::start());
+    let site = site();
     let upstream = |at: &Upstream| format!("[upstreams.other]\nurl = \"http://{}\"\n", at.address());
     site.append(&format!("{}{}", upstream(&other), source("more", "other", "")));
     assert_eq!(site.reloaded(), "upstream `other` added\nsource `more` added\n");
