@@ -191,8 +191,9 @@ fn advice(status: &Status) -> Vec<String> {
         ));
     }
     if let Some(refused) = &status.configuration.refused {
+        // The file may be good and only be more than a reload can do: `check` would find nothing.
         out.push(format!(
-            "the configuration was refused at {}, and the one before goes on: {}. Look: hooksluice check. Once it is mended: \
+            "the configuration was refused at {}, and the one before goes on: {}. Every mistake, or what else to do: \
              hooksluice reload",
             output::printable(&refused.at),
             output::printable(&refused.why)

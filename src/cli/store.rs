@@ -205,10 +205,10 @@ impl Drop for Target<'_> {
 
 fn restore(args: RestoreArgs) -> anyhow::Result<ExitCode> {
     let clock = Clock::system();
-    let (directory, namespace) = match args.store {
-        Some(directory) => (directory, None),
+    let directory = match args.store {
+        Some(directory) => directory,
         None => match config::store_place(args.config.as_deref(), &Environment::process(clock.clone())) {
-            Ok(Place::Sqlite(sqlite)) => (sqlite.path, sqlite.namespace),
+            Ok(Place::Sqlite(sqlite)) => sqlite.path,
             Ok(Place::Postgres(_)) => bail!("{SHARED_HELP}"),
             Err(report) => {
                 super::say(&report.render(false));
@@ -224,13 +224,7 @@ fn restore(args: RestoreArgs) -> anyhow::Result<ExitCode> {
             ..Summary::new(&args.file, &contents)
         })?;
     } else {
-        output::print(&restored(
-            &args.file,
-            &directory,
-            &contents,
-            replaced.as_deref(),
-            namespace.as_deref(),
-        ))?;
+        output::print(&restored(&args.file, &directory, &contents, replaced.as_deref()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -261,13 +255,7 @@ fn held(contents: &Contents) -> String {
     lines
 }
 
-fn restored(
-    file: &Path,
-    directory: &Path,
-    contents: &Contents,
-    replaced: Option<&Path>,
-    configured: Option<&str>,
-) -> String {
+fn restored(file: &Path, directory: &Path, contents: &Contents, replaced: Option<&Path>) -> String {
     let mut said = format!(
         "restored {} into {}\n{}",
         output::printable(&file.display().to_string()),
@@ -292,18 +280,19 @@ fn restored(
         );
     }
     match contents.retired.as_slice() {
-        // What it was called before backups knew of it, if it was.
-        [] if configured.is_none() => {}
-        [] => said.push_str("If Redis was used with it, choose a new `[dedupe.redis] namespace`, at every replica.\n"),
+        [] => said.push_str(
+            "With `[dedupe.redis]`, choose a `namespace` that was never used before, at every replica: under one that was used\n\
+             since this backup, Redis knows keys of lost events and has them dropped when they are sent again.\n",
+        ),
         names => {
             let names: Vec<_> = names
                 .iter()
                 .map(|name| format!("\"{}\"", output::printable(name)))
                 .collect();
             said.push_str(&format!(
-                "Choose a new `[dedupe.redis] namespace`, the same at every replica, before the start. Under {} Redis knows \
-                 keys of\nevents that came after the backup, and a start with it is refused: it would drop them when they are \
-                 sent again.\n",
+                "Choose a `[dedupe.redis] namespace` that was never used before, the same at every replica. Under {}, and \
+                 under any\nthat was used since, Redis knows keys of events that came after the backup and has them dropped \
+                 when they are sent again.\nA start with a name that this backup knows is refused; later names it cannot know.\n",
                 names.join(", ")
             ));
         }

@@ -3,18 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fmt;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use rustix::fs::OFlags;
 use rustls::pki_types::CertificateDer;
 
 use crate::time::{Clock, Timestamp};
 
 /// Larger than any key or certificate; a path to a device or a log must not fill the memory.
 pub const MAX_SECRET_FILE: u64 = 64 << 10;
+
+/// Opens without waiting for the other end of a pipe.
+const NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
+
+/// What is said of a pipe, a device or a directory.
+pub(super) const NOT_A_FILE: &str = "not a regular file";
 
 /// Files of a directory of secrets: each request may be tried with every one.
 pub(super) const MAX_SECRET_FILES: usize = 64;
@@ -218,10 +226,22 @@ fn open_to_all(path: &Path) -> bool {
         .is_ok_and(|path| others(&path, 0o004) && path.ancestors().skip(1).all(|above| others(above, 0o001)))
 }
 
-/// Reads a file of at most `limit` bytes.
+/// Reads a regular file of at most `limit` bytes.
+///
+/// Nothing else is waited for: opening a pipe with no writer would never end, and with it no reload any more. A pipe that
+/// this process was started with (`/dev/stdin`, `/dev/fd/N`) is open already.
 pub(super) fn read_limited(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(limit + 1).read_to_end(&mut bytes)?;
+    let file = if path == Path::new("/dev/stdin") || path.starts_with("/dev/fd") {
+        File::open(path)?
+    } else {
+        let file = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, NOT_A_FILE));
+        }
+        file
+    };
+    file.take(limit + 1).read_to_end(&mut bytes)?;
     if u64::try_from(bytes.len()).is_ok_and(|len| len <= limit) {
         Ok(bytes)
     } else {
@@ -283,6 +303,18 @@ mod tests {
         assert_eq!(read_limited(&path, 5).unwrap(), b"12345");
         assert_eq!(read_limited(&path, 4).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
         assert!(read_limited(dir.path(), 5).is_err());
+    }
+
+    #[test]
+    fn a_pipe_or_a_device_is_refused_and_not_waited_for() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("secret");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for path in [pipe.as_path(), Path::new("/dev/zero"), dir.path()] {
+            let error = read_limited(path, 5).unwrap_err();
+            assert_eq!(error.to_string(), NOT_A_FILE, "{}", path.display());
+        }
     }
 
     #[test]

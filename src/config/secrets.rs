@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::config::environment::{Environment, MAX_SECRET_FILES};
+use crate::config::environment::{Environment, MAX_SECRET_FILES, NOT_A_FILE};
 use crate::config::file::{SecretEntry, SecretFrom};
 use crate::diagnostic::Diagnostics;
 use crate::reader::At;
@@ -317,6 +317,7 @@ pub(super) fn reason(error: &io::Error) -> String {
         io::ErrorKind::NotFound => "No such file or directory".to_owned(),
         io::ErrorKind::PermissionDenied => "Permission denied".to_owned(),
         io::ErrorKind::NotADirectory => "Not a directory".to_owned(),
+        io::ErrorKind::InvalidInput => NOT_A_FILE.to_owned(),
         kind => kind.to_string(),
     }
 }

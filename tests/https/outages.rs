@@ -25,6 +25,8 @@ fn after_refused_connects_the_first_attempt_succeeds() {
     let server = setup.start();
     accept(&server, "a");
     upstream.wait_for(1);
+    // Its answer is here: an attempt that is cut off would be repeated.
+    server.wait_for_metric("hooksluice_dispatches", &["state=\"delivered\""], 1.0);
     upstream.stop();
     accept(&server, "b");
     server.wait_for_log(&["attempt failed", "connection refused"]);
