@@ -168,11 +168,10 @@ fn a_secret_that_everybody_may_read_is_a_warning_of_check_alone() {
     let setup = Setup::new(&Upstream::start());
     let directory = private(&setup, "secrets", &[("one", SECRET)]);
     let file = directory.join("one");
-    let lists = ["{ file = 'F' }", "{ directory = 'D' }"];
-    let lists = lists.map(|list| {
-        let list = list.replace('F', &file.display().to_string());
-        list.replace('D', &directory.display().to_string())
-    });
+    let lists = [
+        format!("{{ file = '{}' }}", file.display()),
+        format!("{{ directory = '{}' }}", directory.display()),
+    ];
     fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
     for list in lists {
         let setup = Setup::new(&Upstream::start()).table_after(&source(&format!("[{list}]")));
