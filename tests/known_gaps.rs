@@ -172,3 +172,40 @@ fn one_event_that_its_sender_repeats_can_open_the_breaker_yet() {
     assert_eq!(server.send(&sign::plain("/hooks/plain", "other", b"[]")).status, 503);
     assert_eq!(upstream.received().len(), 10, "not attempted");
 }
+
+/// `check` with these tables finds nothing wrong.
+#[track_caller]
+fn taken(setup: Setup) {
+    let mut command = server::program();
+    command.args(["check", "-c"]).arg(setup.write_config());
+    setup.set_environment(&mut command);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A number is a host name to `check`, and an address to the resolver. The connection is refused then, by the resolved
+/// address (`https/egress.rs`), so nothing gets there; but nobody is told before.
+#[test]
+fn numeric_spellings_of_forbidden_addresses_pass_check_yet() {
+    for host in ["2852039166", "0xA9FEA9FE"] {
+        taken(
+            setup()
+                .plain()
+                .table_after(&format!("[upstreams.other]\nurl = \"http://{host}\"")),
+        );
+    }
+}
+
+/// What is no file in a directory of secrets is passed over, so that a pipe in a secret's place goes unnoticed.
+#[test]
+fn what_is_no_file_in_a_directory_of_secrets_is_passed_over_yet() {
+    let setup = setup();
+    let directory = setup.directory().join("secrets");
+    std::fs::create_dir_all(directory.join("no-file")).unwrap();
+    std::fs::write(directory.join("one"), SECRET).unwrap();
+    let source = format!(
+        "[sources.files]\npath = \"/files\"\nprovider = \"hmac\"\nupstreams = [\"app\"]\nsecrets = [{{ directory = \"{}\" }}]",
+        directory.display()
+    );
+    taken(setup.table_after(&source));
+}
