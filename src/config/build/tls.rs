@@ -11,9 +11,10 @@ use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys, RootCertStore};
 use zeroize::Zeroizing;
 
+use crate::config::certificates::named;
 use crate::config::environment::Environment;
 use crate::config::file::{File, TlsCertificate};
-use crate::config::secrets::{Secrets, looks_like_path, reason};
+use crate::config::secrets::{Secrets, reason};
 use crate::diagnostic::Diagnostics;
 use crate::net::certificate::Certificate;
 use crate::net::tls::{Identity, TlsSettings, provider};
@@ -188,7 +189,7 @@ impl<'a> Loader<'a> {
                 problems.error(
                     written.span.clone(),
                     format!("`{}.{key}` cannot be read", self.path),
-                    format!("{}: {}", origin(written), reason(&error)),
+                    format!("{}: {}", named(&written.value), reason(&error)),
                     Some(help.to_owned()),
                 );
                 None
@@ -334,18 +335,9 @@ impl<'a> Loader<'a> {
         problems.error(
             written.span.clone(),
             format!("`{}.{key}` {what}", self.path),
-            origin(written),
+            named(&written.value),
             Some(help.to_owned()),
         );
-    }
-}
-
-/// Somebody may have written a key where its file belongs: only what is clearly a path is repeated.
-fn origin(written: &At<String>) -> String {
-    if looks_like_path(&written.value) {
-        format!("the file `{}`", written.value)
-    } else {
-        "the file named here".to_owned()
     }
 }
 
