@@ -219,7 +219,10 @@ impl<'p> Stage<'p> {
             !self.app.seen("evt_3").iter().any(|seen| seen.answered),
             "the upstream had answered before the kill"
         );
+        // Closes its connections: what the killed server had sent may still wait in one, and is not to be answered.
+        self.app.stop().await;
         self.app.set_mood(Mood::Answers);
+        self.app.start_again().await?;
         self.server = Server::start(self.paths, SECRET, PATIENCE).await?;
         say(&format!(
             "   server     started again, process {}",

@@ -190,13 +190,14 @@ fn an_answer_without_length_is_whole_only_when_tls_was_closed() {
         .wait_for_metric("hooksluice_route_answers_cut_total", &["by=\"upstream\""], 1.0);
 }
 
-/// With a length the answer is whole, however the connection ends.
+/// With a length the answer is whole, however the connection ends. It says that it ends, so that the next request does
+/// not set out on it.
 #[test]
 fn an_answer_with_its_length_needs_no_close() {
     let upstream = raw(|mut stream| {
         let _head = head(&mut stream);
         stream
-            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwhole")
+            .write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nwhole")
             .unwrap();
     });
     let site = site(upstream, true, |setup| setup.table_after(ROUTE));

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use crate::authority::{Authority, Certificate};
 use crate::door::{Door, Plan};
-use crate::harness::Upstream;
+use crate::harness::{Upstream, eventually};
 use crate::{accept, file, is_not_sent, trusting};
 
 #[test]
@@ -22,8 +22,9 @@ fn an_upstream_of_another_authority_gets_nothing_until_that_one_is_given() {
     // The attempt's record says it too.
     let event = server.events("").remove(0);
     let target = format!("/api/v1/events/{}", event["id"].as_str().unwrap());
-    let shown = server.admin_get(&target).text();
-    assert!(shown.contains(cause), "{shown}");
+    eventually("the cause in the attempt's record", || {
+        server.admin_get(&target).text().contains(cause).then_some(())
+    });
     server.stop();
     file(&setup, "ca.pem", &right.pem());
     let _server = setup.start();
