@@ -191,6 +191,7 @@ mod tests {
             timestamp: None,
             url: "",
             group: None,
+            secret: None,
         };
         challenge.is_asked(&fields).then(|| challenge.answer(&with))?
     }

@@ -13,7 +13,8 @@ use crate::request::RawRequest;
 use crate::secret::Secret;
 
 use super::Reason;
-use super::record::{Record, SecretEncoding};
+use super::record::Record;
+use super::secrets::SecretEncoding;
 use super::signature::Encoding;
 use super::url::{self, PublicUrl};
 use super::verifier::{SourceSecret, Verifier};
@@ -241,7 +242,7 @@ impl Verifier {
             let holds = prefixes.iter().any(|prefix| {
                 let mut other = Record::clone(record);
                 other.secret_encoding = encoding;
-                other.secret_strip_prefix = (*prefix).to_owned();
+                other.secret_strip_prefix = vec![(*prefix).to_owned()];
                 holds(Arc::new(other), text)
             });
             let hint = Hint::SecretEncoding {

@@ -1,4 +1,5 @@
 //! Keyed hashes: the key schedule is done once per secret, each request clones the state (P5: compared in constant time).
+//! Plain digests of a text that holds the secret are the older way to the same end (`kind = "digest"`).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,10 +7,12 @@ use std::fmt;
 use hmac::{Hmac, KeyInit, Mac};
 use md5::Md5;
 use sha1::Sha1;
-use sha2::{Sha256, Sha384, Sha512};
+use sha2::{Digest, Sha256, Sha384, Sha512};
+use sha3::Keccak256;
 use subtle::{Choice, ConstantTimeEq};
+use zeroize::Zeroizing;
 
-/// The hash inside an HMAC scheme. Always pinned by the record, never taken from the request (SH-05).
+/// The hash of a scheme. Always pinned by the record, never taken from the request (SH-05).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hash {
     /// MD5, 16 bytes. Only for senders that offer nothing else.
@@ -22,16 +25,19 @@ pub enum Hash {
     Sha384,
     /// SHA-512, 64 bytes.
     Sha512,
+    /// Keccak-256 as Ethereum has it, 32 bytes; not SHA3-256. Plain digests only.
+    Keccak256,
 }
 
 impl Hash {
     /// All of them with their names in records.
-    pub(super) const NAMED: [(&'static str, Self); 5] = [
+    pub(super) const NAMED: [(&'static str, Self); 6] = [
         ("md5", Self::Md5),
         ("sha1", Self::Sha1),
         ("sha256", Self::Sha256),
         ("sha384", Self::Sha384),
         ("sha512", Self::Sha512),
+        ("keccak256", Self::Keccak256),
     ];
 
     /// The name used in records and shown to people.
@@ -42,6 +48,7 @@ impl Hash {
             Self::Sha256 => "sha256",
             Self::Sha384 => "sha384",
             Self::Sha512 => "sha512",
+            Self::Keccak256 => "keccak256",
         }
     }
 
@@ -50,7 +57,7 @@ impl Hash {
         match self {
             Self::Md5 => 16,
             Self::Sha1 => 20,
-            Self::Sha256 => 32,
+            Self::Sha256 | Self::Keccak256 => 32,
             Self::Sha384 => 48,
             Self::Sha512 => 64,
         }
@@ -109,10 +116,13 @@ pub(super) enum MacKey {
     Sha256(Hmac<Sha256>),
     Sha384(Hmac<Sha384>),
     Sha512(Hmac<Sha512>),
+    /// No MAC: the text itself holds the secret.
+    Plain(Hash, Zeroizing<Vec<u8>>),
 }
 
 impl MacKey {
-    /// Prepares the key. `None` only if the hash refuses the key's length, which HMAC never does.
+    /// Prepares the key. `None` for a hash that HMAC is not used with, or if the hash refuses the key's length, which HMAC
+    /// never does.
     pub(super) fn new(hash: Hash, key: &[u8]) -> Option<Self> {
         let state = match hash {
             Hash::Md5 => Self::Md5(Hmac::new_from_slice(key).ok()?),
@@ -120,11 +130,25 @@ impl MacKey {
             Hash::Sha256 => Self::Sha256(Hmac::new_from_slice(key).ok()?),
             Hash::Sha384 => Self::Sha384(Hmac::new_from_slice(key).ok()?),
             Hash::Sha512 => Self::Sha512(Hmac::new_from_slice(key).ok()?),
+            Hash::Keccak256 => return None,
         };
         Some(state)
     }
 
-    /// The HMAC over the pieces, one after the other.
+    /// A secret that stands in the text which is hashed.
+    pub(super) fn plain(hash: Hash, secret: Zeroizing<Vec<u8>>) -> Self {
+        Self::Plain(hash, secret)
+    }
+
+    /// What `{secret}` stands for: nothing in a MAC, whose key is no part of the text.
+    pub(super) fn secret(&self) -> Option<&[u8]> {
+        match self {
+            Self::Plain(_, secret) => Some(secret),
+            _ => None,
+        }
+    }
+
+    /// The HMAC, or plain digest, over the pieces, one after the other.
     pub(super) fn compute(&self, pieces: &[Cow<'_, [u8]>]) -> Tag {
         match self {
             Self::Md5(state) => run(state, pieces),
@@ -132,8 +156,31 @@ impl MacKey {
             Self::Sha256(state) => run(state, pieces),
             Self::Sha384(state) => run(state, pieces),
             Self::Sha512(state) => run(state, pieces),
+            Self::Plain(hash, _) => hash.digest(pieces),
         }
     }
+}
+
+impl Hash {
+    /// The plain digest over the pieces, one after the other.
+    fn digest(self, pieces: &[Cow<'_, [u8]>]) -> Tag {
+        match self {
+            Self::Md5 => plain::<Md5>(pieces),
+            Self::Sha1 => plain::<Sha1>(pieces),
+            Self::Sha256 => plain::<Sha256>(pieces),
+            Self::Sha384 => plain::<Sha384>(pieces),
+            Self::Sha512 => plain::<Sha512>(pieces),
+            Self::Keccak256 => plain::<Keccak256>(pieces),
+        }
+    }
+}
+
+fn plain<D: Digest>(pieces: &[Cow<'_, [u8]>]) -> Tag {
+    let mut state = D::new();
+    for piece in pieces {
+        state.update(piece);
+    }
+    tag(&state.finalize())
 }
 
 fn run<M: Mac + Clone>(state: &M, pieces: &[Cow<'_, [u8]>]) -> Tag {
@@ -141,7 +188,10 @@ fn run<M: Mac + Clone>(state: &M, pieces: &[Cow<'_, [u8]>]) -> Tag {
     for piece in pieces {
         mac.update(piece);
     }
-    let digest = mac.finalize().into_bytes();
+    tag(&mac.finalize().into_bytes())
+}
+
+fn tag(digest: &[u8]) -> Tag {
     let mut tag = Tag {
         bytes: [0; MAX_TAG],
         len: digest.len().min(MAX_TAG),
@@ -178,6 +228,22 @@ mod tests {
         );
         assert!(hex(Hash::Sha384, key, text).starts_with("af45d2e376484031617f78d2b58a6b1b9c7ef464f5a01b47"));
         assert!(hex(Hash::Sha512, key, text).starts_with("164b7a7bfcf819e2e395fbe73b56e0a387bd64222e831fd6"));
+    }
+
+    #[test]
+    fn plain_digests_agree_with_published_figures() {
+        let plain = |hash: Hash, text: &'static [u8]| {
+            let key = MacKey::plain(hash, Zeroizing::new(Vec::new()));
+            data_encoding::HEXLOWER.encode(key.compute(&[Cow::Borrowed(text)]).as_slice())
+        };
+        // RFC 1321, FIPS 180-4's examples, and the empty text's Keccak-256 as the Ethereum yellow paper has it.
+        assert_eq!(plain(Hash::Md5, b"abc"), "900150983cd24fb0d6963f7d28e17f72");
+        assert_eq!(plain(Hash::Sha1, b"abc"), "a9993e364706816aba3e25717850c26c9cd0d89d");
+        assert!(plain(Hash::Sha384, b"abc").starts_with("cb00753f45a35e8bb5a03d699ac65007"));
+        assert_eq!(
+            plain(Hash::Keccak256, b""),
+            "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470"
+        );
     }
 
     #[test]

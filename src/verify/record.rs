@@ -14,6 +14,7 @@ use super::challenge::{Challenge, Condition};
 use super::json::Pointer;
 use super::mac::Hash;
 use super::place::{Fields, Place};
+use super::secrets::{SecretEncoding, SecretNormalise};
 use super::signature;
 use super::template::Template;
 use super::url::UrlVariant;
@@ -27,6 +28,8 @@ mod read;
 pub enum Kind {
     /// HMAC over a text made from the request.
     Hmac,
+    /// A plain hash over a text that holds the secret.
+    Digest,
     /// The secret itself stands in the request.
     Token,
     /// `Authorization: Basic`; the secret is `user:password`.
@@ -40,6 +43,7 @@ impl Kind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Hmac => "hmac",
+            Self::Digest => "digest",
             Self::Token => "token",
             Self::Basic => "basic",
             Self::None => "none",
@@ -100,22 +104,6 @@ impl Confidence {
     }
 }
 
-/// How a secret's text becomes the key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SecretEncoding {
-    /// The characters are the key.
-    Utf8,
-    /// Canonical, padded base64.
-    Base64,
-    /// Hexadecimal in either case.
-    Hex,
-}
-
-impl SecretEncoding {
-    pub(super) const NAMED: [(&'static str, Self); 3] =
-        [("utf8", Self::Utf8), ("base64", Self::Base64), ("hex", Self::Hex)];
-}
-
 /// One provider, compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -131,7 +119,9 @@ pub struct Record {
     pub(super) dashboard: Option<String>,
     pub(super) kind: Kind,
     pub(super) secret_encoding: SecretEncoding,
-    pub(super) secret_strip_prefix: String,
+    /// Removed one after the other, each if it is there; see [`super::secrets`].
+    pub(super) secret_strip_prefix: Vec<String>,
+    pub(super) secret_normalise: Option<SecretNormalise>,
     pub(super) secret_suffix: String,
     pub(super) params: Vec<String>,
     /// Header families, in the order in which they are tried; never empty. A request is judged by one of them alone.
@@ -162,6 +152,8 @@ pub(super) struct Scheme {
     pub(super) hash: Hash,
     pub(super) signature: signature::Form,
     pub(super) payload: Template,
+    /// Other texts that the provider may have signed in its place.
+    pub(super) payload_variants: Vec<Template>,
     pub(super) url_variants: Vec<UrlVariant>,
     pub(super) time: Option<TimeRule>,
     /// Pairs of texts that must be equal.
@@ -186,10 +178,15 @@ pub(super) struct TimeRule {
 }
 
 impl Scheme {
+    /// The texts that may have been signed, in the order in which they are tried.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &Template> {
+        std::iter::once(&self.payload).chain(&self.payload_variants)
+    }
+
     /// Whether the signature covers the whole body.
     fn covers_body(&self) -> bool {
-        let required = self.also_require.iter().flat_map(|(left, right)| [left, right]);
-        self.payload.covers_body() || required.into_iter().any(Template::covers_body)
+        let mut required = self.also_require.iter().flat_map(|(left, right)| [left, right]);
+        self.texts().all(Template::covers_body) || required.any(Template::covers_body)
     }
 
     fn collect_pointers(&mut self, scope: Option<&Place>, challenges: &[Challenge]) {
@@ -205,7 +202,7 @@ impl Scheme {
             .also_require
             .iter()
             .flat_map(|(left, right)| left.pointers().chain(right.pointers()));
-        let of_texts = self.payload.pointers().chain(required);
+        let of_texts = self.texts().flat_map(Template::pointers).chain(required);
         let of_challenges = challenges.iter().flat_map(Challenge::pointers);
         let mut seen = BTreeSet::new();
         let all = of_places.chain(of_texts).chain(of_challenges);
@@ -308,14 +305,14 @@ impl Record {
 
     /// Whether the delivery id is covered by the signature, in every header family.
     pub fn id_authenticated(&self) -> bool {
-        self.kind == Kind::Hmac
+        matches!(self.kind, Kind::Hmac | Kind::Digest)
             && self.schemes.iter().all(|scheme| {
                 let ids = if scheme.dedupe_id.is_empty() {
                     &scheme.delivery_id
                 } else {
                     &scheme.dedupe_id
                 };
-                !ids.is_empty() && ids.iter().all(|place| scheme.payload.covers(place))
+                !ids.is_empty() && ids.iter().all(|place| scheme.texts().all(|text| text.covers(place)))
             })
     }
 
@@ -392,7 +389,7 @@ impl Record {
             let time = scheme.time.iter().map(|rule| &rule.place);
             let places = ids
                 .chain(&scheme.signature.places)
-                .chain(scheme.payload.places())
+                .chain(scheme.texts().flat_map(Template::places))
                 .chain(time);
             names.extend(places.chain(&self.scope).filter_map(|place| match place {
                 Place::Header(name) => Some(name.as_str()),

@@ -89,12 +89,12 @@ impl Verifier {
         let Some(Place::Header(name)) = scheme.signature.places.first() else {
             return Err(match record.kind {
                 Kind::None => CannotSign::Unsigned(title()),
-                Kind::Hmac | Kind::Token | Kind::Basic => CannotSign::NotInHeader(title()),
+                Kind::Hmac | Kind::Digest | Kind::Token | Kind::Basic => CannotSign::NotInHeader(title()),
             });
         };
         match record.kind {
             Kind::None => Err(CannotSign::Unsigned(title())),
-            Kind::Hmac => self.sign_mac(input, index, scheme, name, secret),
+            Kind::Hmac | Kind::Digest => self.sign_mac(input, index, scheme, name, secret),
             Kind::Token | Kind::Basic => {
                 let secret = self.secrets().get(secret).ok_or(CannotSign::NoSecret)?;
                 let shown = secret.secret.expose();
@@ -152,12 +152,14 @@ impl Verifier {
         let group = Group::signing(key.unwrap_or_default().as_bytes(), time.as_bytes());
         let urls = self.urls(scheme, &fields);
         let url = urls.first().ok_or_else(|| CannotSign::Incomplete(title()))?;
+        let key_of_secret = self.key(index, secret).ok_or(CannotSign::NoSecret)?;
         let with = Filling {
             fields: &fields,
             params: self.params(),
             timestamp: Some(time.as_bytes()),
             url,
             group: Some(&group),
+            secret: key_of_secret.secret(),
         };
         for (left, right) in &scheme.also_require {
             let (mut a, mut b) = (Vec::new(), Vec::new());
@@ -173,7 +175,7 @@ impl Verifier {
         }
         let mut payload = Vec::new();
         scheme.payload.fill(&with, &mut payload).map_err(incomplete)?;
-        let tag = self.key(index, secret).ok_or(CannotSign::NoSecret)?.compute(&payload);
+        let tag = key_of_secret.compute(&payload);
         let text = scheme
             .signature
             .write(tag.as_slice(), key.map(|key| (key, time.as_str())));

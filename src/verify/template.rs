@@ -36,6 +36,7 @@ enum Token {
     Method,
     Path,
     PathQuery,
+    Secret,
     Timestamp,
     Url,
     UrlNoQuery,
@@ -44,13 +45,14 @@ enum Token {
 }
 
 /// The tokens without a name behind them.
-const WORDS: [(&str, Token); 9] = [
+const WORDS: [(&str, Token); 10] = [
     ("body", Token::Body),
     ("body_sha256_hex", Token::BodySha256Hex),
     ("form_sorted", Token::FormSorted),
     ("method", Token::Method),
     ("path", Token::Path),
     ("path_query", Token::PathQuery),
+    ("secret", Token::Secret),
     ("timestamp", Token::Timestamp),
     ("url", Token::Url),
     ("url_no_query", Token::UrlNoQuery),
@@ -76,6 +78,8 @@ pub(super) struct Filling<'a> {
     pub(super) url: &'a str,
     /// The signature header's own keys.
     pub(super) group: Option<&'a Group<'a>>,
+    /// The secret that is being tried, where it is part of the text.
+    pub(super) secret: Option<&'a [u8]>,
 }
 
 impl Template {
@@ -113,6 +117,11 @@ impl Template {
     /// Whether the time is in it.
     pub(super) fn uses_timestamp(&self) -> bool {
         self.tokens().any(|t| *t == Token::Timestamp)
+    }
+
+    /// Whether the secret itself is in it.
+    pub(super) fn uses_secret(&self) -> bool {
+        self.tokens().any(|t| *t == Token::Secret)
     }
 
     /// Whether the fields of a form are in it.
@@ -223,6 +232,7 @@ impl Token {
             Self::Method => Cow::Borrowed(fields.method.as_str().as_bytes()),
             Self::Path => Cow::Borrowed(fields.target.path().as_bytes()),
             Self::PathQuery => Cow::Borrowed(fields.target.as_str().as_bytes()),
+            Self::Secret => Cow::Borrowed(with.secret.ok_or(Missing::InHead)?),
             Self::Timestamp => Cow::Borrowed(with.timestamp.ok_or(Missing::InHead)?),
             Self::Url => Cow::Borrowed(with.url.as_bytes()),
             Self::UrlNoQuery => Cow::Borrowed(with.url.split('?').next().unwrap_or_default().as_bytes()),
@@ -326,6 +336,7 @@ mod tests {
             timestamp: Some(b"17"),
             url: "https://h.test/p?q=1",
             group: None,
+            secret: None,
         };
         let mut out = Vec::new();
         template.fill(&with, &mut out)?;
@@ -380,6 +391,7 @@ mod tests {
             timestamp: None,
             url: "",
             group: None,
+            secret: None,
         };
         assert_eq!(template.fill(&with, &mut Vec::new()), Err(Missing::InHead));
     }

@@ -15,6 +15,8 @@ use crate::request::RequestHead;
 use crate::secret::Secret;
 use crate::time::Timestamp;
 
+mod language;
+
 pub(super) const NOW: i64 = 1_700_000_000;
 pub(super) const SECRET: &str = "test-secret-0123456789abcdef";
 pub(super) const STRIPE: &str = "whsec_stripeTestSecret0123456789";

@@ -15,15 +15,13 @@ use crate::time::Timestamp;
 
 use super::mac::MacKey;
 use super::place::{Fields, Place};
-use super::record::{Kind, Record, Scheme, SecretEncoding, TimeRule};
+use super::record::{Kind, Record, Scheme, TimeRule};
+use super::secrets::prepare;
 use super::signature::Group;
-use super::template::{Filling, Missing};
+use super::template::{Filling, Missing, Template};
 use super::url::{self, PublicUrl};
 use super::window::Window;
 use super::{ChallengeAnswer, Names, Proof, Reason, Rejection, VerifiedRequest};
-
-/// Shortest key that a scheme which decodes its secrets may come out with, in bytes: less is a misread secret (SE-04).
-const MIN_DECODED_KEY: usize = 16;
 
 /// One configured secret of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -252,7 +250,7 @@ impl Verifier {
             return Ok(());
         }
         let verdict = match self.record.kind {
-            Kind::Hmac => {
+            Kind::Hmac | Kind::Digest => {
                 let lines = scheme.signature.lines(&fields).map_err(rejection)?;
                 self.claims(scheme, &fields, &lines, head.received_at).map(|_claims| ())
             }
@@ -380,7 +378,7 @@ impl Verifier {
             return Ok((Judged::Challenge(answer), Names::default()));
         }
         let (secret_index, signed_at) = match self.record.kind {
-            Kind::Hmac => {
+            Kind::Hmac | Kind::Digest => {
                 let (secret, signed_at) = self.judge_mac(index, scheme, &fields, head.received_at)?;
                 (Some(secret), signed_at)
             }
@@ -418,6 +416,7 @@ impl Verifier {
             timestamp: None,
             url: "",
             group: None,
+            secret: None,
         })
     }
 
@@ -503,26 +502,50 @@ impl Verifier {
             timestamp: claim.timestamp.as_deref(),
             url,
             group: Some(claim),
+            secret: None,
         };
-        let mut payload = Vec::with_capacity(8);
-        scheme.payload.fill(&with, &mut payload).map_err(missing)?;
         let keys = self.macs.get(index).map(Vec::as_slice).unwrap_or_default();
-        let secret = self
-            .vouching(keys, &payload, claim, now)
-            .ok_or(Reason::WrongSignature)?;
-        self.judge_rest(scheme, &with, now)?;
-        Ok(secret)
+        let mut refused = Reason::WrongSignature;
+        // Which of the texts was signed is no secret either.
+        for text in scheme.texts() {
+            match self.vouching(keys, text, &with, claim, now) {
+                Ok(Some(secret)) => {
+                    self.judge_rest(scheme, &with, now)?;
+                    return Ok(secret);
+                }
+                Ok(None) => {}
+                Err(absent) => refused = missing(absent),
+            }
+        }
+        Err(refused)
     }
 
     /// The first live secret whose MAC is among the candidates. Every candidate is compared with every live secret,
     /// in a time that tells neither which nor how nearly (SC-04).
-    fn vouching(&self, keys: &[MacKey], payload: &[Cow<'_, [u8]>], group: &Group<'_>, now: Timestamp) -> Option<usize> {
+    fn vouching<'a>(
+        &'a self,
+        keys: &'a [MacKey],
+        text: &'a Template,
+        with: &Filling<'a>,
+        group: &Group<'_>,
+        now: Timestamp,
+    ) -> Result<Option<usize>, Missing> {
+        let mut payload = Vec::with_capacity(8);
+        let holds_secret = text.uses_secret();
+        if !holds_secret {
+            text.fill(with, &mut payload)?;
+        }
         let mut first = None;
         for (index, (key, secret)) in keys.iter().zip(&self.secrets).enumerate() {
             if !is_live(secret, now) {
                 continue;
             }
-            let tag = key.compute(payload);
+            if holds_secret {
+                let secret = key.secret();
+                payload.clear();
+                text.fill(&Filling { secret, ..*with }, &mut payload)?;
+            }
+            let tag = key.compute(&payload);
             let matches = group
                 .tags
                 .iter()
@@ -531,7 +554,7 @@ impl Verifier {
                 first = first.or(Some(index));
             }
         }
-        first
+        Ok(first)
     }
 
     /// What else a signature that holds must come with.
@@ -715,58 +738,4 @@ fn check_options(
             "say `\"off\"` to judge no age",
         );
     }
-}
-
-/// The keys that a secret gives, one per header family; empty for schemes without a MAC.
-fn prepare(record: &Record, secret: &Secret) -> Result<Vec<MacKey>, (String, Option<String>)> {
-    if secret.expose().trim_ascii().is_empty() {
-        return Err((
-            "the secret is empty".to_owned(),
-            Some("an empty key is known to everybody".to_owned()),
-        ));
-    }
-    match record.kind {
-        Kind::Hmac => {}
-        Kind::Basic if !secret.expose().contains(&b':') => {
-            let help = "write it as `user:password`".to_owned();
-            return Err(("the secret has no `:`".to_owned(), Some(help)));
-        }
-        Kind::Basic | Kind::Token | Kind::None => return Ok(Vec::new()),
-    }
-    let key = decode_key(record, secret)?;
-    let keys: Option<Vec<MacKey>> = record
-        .schemes
-        .iter()
-        .map(|scheme| MacKey::new(scheme.hash, &key))
-        .collect();
-    keys.ok_or_else(|| ("the secret cannot be used as a key".to_owned(), None))
-}
-
-fn decode_key(record: &Record, secret: &Secret) -> Result<Zeroizing<Vec<u8>>, (String, Option<String>)> {
-    let text = secret.expose();
-    let text = text.strip_prefix(record.secret_strip_prefix.as_bytes()).unwrap_or(text);
-    let (decoded, form) = match record.secret_encoding {
-        SecretEncoding::Utf8 => (Some(text.to_vec()), ""),
-        SecretEncoding::Base64 => (data_encoding::BASE64.decode(text).ok(), "base64"),
-        SecretEncoding::Hex => (data_encoding::HEXLOWER_PERMISSIVE.decode(text).ok(), "hexadecimal"),
-    };
-    let help = || Some("copy it again from the provider, whole and without spaces or line ends".to_owned());
-    let Some(decoded) = decoded else {
-        return Err((
-            format!("the secret is not {form}, as {} secrets are", record.title),
-            help(),
-        ));
-    };
-    let mut key = Zeroizing::new(decoded);
-    if record.secret_encoding != SecretEncoding::Utf8 && key.len() < MIN_DECODED_KEY {
-        return Err((
-            format!("the decoded secret is shorter than {MIN_DECODED_KEY} bytes"),
-            help(),
-        ));
-    }
-    if key.is_empty() {
-        return Err(("the secret is empty behind its prefix".to_owned(), help()));
-    }
-    key.extend_from_slice(record.secret_suffix.as_bytes());
-    Ok(key)
 }

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use super::super::place::Place;
+use super::super::secrets::SecretEncoding;
 use super::super::signature::Parse;
+use super::super::template::Template;
 use super::{IdMissing, Part};
-use super::{Kind, Record, Scheme, SecretEncoding};
+use super::{Kind, Record, Scheme};
 
 impl Record {
     /// What the record says, a name and a text each, for people.
@@ -27,7 +29,10 @@ impl Record {
             add("signature", explain_signature(self.kind, scheme));
             add(
                 "signed text",
-                (self.kind == Kind::Hmac).then(|| scheme.payload.as_str().to_owned()),
+                matches!(self.kind, Kind::Hmac | Kind::Digest).then(|| {
+                    let texts: Vec<_> = scheme.texts().map(Template::as_str).collect();
+                    texts.join(" or ")
+                }),
             );
             add("time", explain_time(scheme));
             add("delivery id", Some(list(&scheme.delivery_id)));
@@ -62,10 +67,11 @@ impl Record {
             (Kind::Token, _) | (_, SecretEncoding::Utf8) => "used as text".to_owned(),
             (_, SecretEncoding::Base64) => "base64".to_owned(),
             (_, SecretEncoding::Hex) => "hexadecimal".to_owned(),
+            (_, SecretEncoding::Sha1) => "its SHA-1 is the key".to_owned(),
         };
-        let text = match self.secret_strip_prefix.as_str() {
-            "" => text,
-            prefix => format!("{text} behind `{prefix}`"),
+        let text = match self.secret_strip_prefix.join("`, `") {
+            none if none.is_empty() => text,
+            prefixes => format!("{text} behind `{prefixes}`"),
         };
         Some(match &self.secret_title {
             Some(title) => format!("{title}; {text}"),
@@ -93,8 +99,9 @@ fn explain_signature(kind: Kind, scheme: &Scheme) -> Option<String> {
     let how = match kind {
         Kind::None => return None,
         Kind::Token | Kind::Basic => return Some(place),
-        Kind::Hmac => format!(
-            "HMAC-{} in {}",
+        Kind::Hmac | Kind::Digest => format!(
+            "{}{} in {}",
+            if kind == Kind::Hmac { "HMAC-" } else { "plain " },
             scheme.hash.as_str().to_uppercase(),
             form.encoding.as_str()
         ),

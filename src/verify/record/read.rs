@@ -12,15 +12,19 @@ use crate::verify::challenge::{Challenge, Condition};
 use crate::verify::mac::Hash;
 use crate::verify::place::Place;
 use crate::verify::presets;
+use crate::verify::secrets::{SecretEncoding, SecretNormalise};
 use crate::verify::signature::{self, Encoding, Parse};
 use crate::verify::template::Template;
 use crate::verify::url::UrlVariant;
 use crate::verify::window::{TimeUnit, Window};
 
-use super::{Confidence, IdMissing, Kind, Part, Record, Scheme, SecretEncoding, TimeRule};
+use super::{Confidence, IdMissing, Kind, Part, Record, Scheme, TimeRule};
 
 /// Numbered signature headers are looked for up to this number at most (DocuSign: 100).
 const MAX_NUMBERED: i64 = 100;
+
+/// Most texts besides `payload` that are tried.
+const MAX_PAYLOAD_VARIANTS: usize = 3;
 
 /// Longest tolerance that makes sense, in seconds: 30 days.
 const MAX_TOLERANCE_SECONDS: i64 = 30 * 86_400;
@@ -64,6 +68,7 @@ draft! {
         max_n: i64,
         encoding: Encoding,
         payload: String,
+        payload_variants: Vec<At<String>>,
         url_variants: Vec<UrlVariant>,
         timestamp: Place,
         timestamp_unit: TimeUnit,
@@ -90,7 +95,8 @@ draft! {
         dashboard: String,
         kind: Kind,
         secret_encoding: SecretEncoding,
-        secret_strip_prefix: String,
+        secret_strip_prefix: Vec<String>,
+        secret_normalise: SecretNormalise,
         secret_suffix: String,
         params: Vec<String>,
         scope: Place,
@@ -248,6 +254,7 @@ fn read_scheme(s: &mut Section<'_>, problems: &mut Diagnostics) -> SchemeDraft {
         max_n: s.integer("max_n", 1..=MAX_NUMBERED, problems),
         encoding: s.choice("encoding", &Encoding::NAMED, problems),
         payload: s.string("payload", problems),
+        payload_variants: s.strings("payload_variants", problems),
         url_variants: each(s, "url_variants", problems, |text| named(text, &UrlVariant::NAMED)),
         timestamp: s.parsed("timestamp", problems, Place::parse),
         timestamp_unit: s.choice("timestamp_unit", &TimeUnit::NAMED, problems),
@@ -275,7 +282,8 @@ fn read_habits(s: &mut Section<'_>, problems: &mut Diagnostics) -> HabitsDraft {
         dashboard: s.string("dashboard", problems),
         kind: s.parsed("kind", problems, parse_kind),
         secret_encoding: s.choice("secret_encoding", &SecretEncoding::NAMED, problems),
-        secret_strip_prefix: s.string("secret_strip_prefix", problems),
+        secret_strip_prefix: prefixes(s, problems),
+        secret_normalise: s.choice("secret_normalise", &SecretNormalise::NAMED, problems),
         secret_suffix: s.string("secret_suffix", problems),
         params: texts(s, "params", problems),
         scope: s.parsed("scope", problems, Place::parse),
@@ -358,7 +366,7 @@ fn compile(name: &str, draft: Draft, span: &Range<usize>, problems: &mut Diagnos
         scheme.collect_pointers(scope.as_ref(), &challenges);
         schemes.push(scheme);
     }
-    let covers = kind == Kind::Hmac && schemes.iter().all(Scheme::covers_body);
+    let covers = matches!(kind, Kind::Hmac | Kind::Digest) && schemes.iter().all(Scheme::covers_body);
     let body_authenticated = value(habits.body_authenticated).unwrap_or(covers);
     if body_authenticated && !covers {
         let label = "`payload` does not hold the whole body";
@@ -386,6 +394,7 @@ fn compile(name: &str, draft: Draft, span: &Range<usize>, problems: &mut Diagnos
         kind,
         secret_encoding: value(habits.secret_encoding).unwrap_or(SecretEncoding::Utf8),
         secret_strip_prefix: value(habits.secret_strip_prefix).unwrap_or_default(),
+        secret_normalise: value(habits.secret_normalise),
         secret_suffix: value(habits.secret_suffix).unwrap_or_default(),
         params,
         schemes,
@@ -428,6 +437,25 @@ fn compile_scheme(
         span: span.clone(),
     });
     let payload = template(&text, params, problems)?;
+    let mut payload_variants = Vec::new();
+    let others = draft.payload_variants.map_or_else(Vec::new, |found| found.value);
+    if let Some(surplus) = others.get(MAX_PAYLOAD_VARIANTS) {
+        let label = format!("at most {MAX_PAYLOAD_VARIANTS}: each costs a hash over the body");
+        problems.error(surplus.span.clone(), "too many `payload_variants`", label, None);
+    }
+    for other in &others {
+        let compiled = template(other, params, problems)?;
+        check_secret(kind, &compiled, &other.span, problems);
+        payload_variants.push(compiled);
+    }
+    check_secret(kind, &payload, &text.span, problems);
+    if let Some(hash) = &draft.hash
+        && hash.value == Hash::Keccak256
+        && kind != Kind::Digest
+    {
+        let label = "only `kind = \"digest\"` hashes with it";
+        problems.error(hash.span.clone(), "bad value for `hash`", label, None);
+    }
     if payload.uses_timestamp() && time.is_none() {
         let help = Some("say where it stands with `timestamp = \"header:…\"`".to_owned());
         problems.error(
@@ -442,13 +470,15 @@ fn compile_scheme(
         also_require.extend(equality(&line, params, problems));
     }
     let requires_url = |(left, right): &(Template, Template)| left.uses_url() || right.uses_url();
-    let uses_url = payload.uses_url() || also_require.iter().any(requires_url);
+    let uses_url =
+        payload.uses_url() || payload_variants.iter().any(Template::uses_url) || also_require.iter().any(requires_url);
     Some(Scheme {
         uses_url,
         when: value(draft.when).unwrap_or_default(),
         hash: value(draft.hash).unwrap_or(Hash::Sha256),
         signature,
         payload,
+        payload_variants,
         url_variants: value(draft.url_variants).unwrap_or_else(|| vec![UrlVariant::AsConfigured]),
         time,
         also_require,
@@ -469,7 +499,7 @@ fn compile_signature(
         (Some(places), _) if !places.value.is_empty() => places.value.clone(),
         (_, Kind::Basic) => vec![Place::Header(http::header::AUTHORIZATION)],
         (_, Kind::None) => Vec::new(),
-        (_, Kind::Hmac | Kind::Token) => {
+        (_, Kind::Hmac | Kind::Digest | Kind::Token) => {
             let help = Some("say where it stands, such as `signature = [\"header:X-Signature\"]`".to_owned());
             problems.error(
                 span.clone(),
@@ -588,6 +618,9 @@ fn compile_challenge(draft: At<ChallengeDraft>, params: &[String], problems: &mu
         }
         compiled.extend(header);
     }
+    let span = body.span.clone();
+    let body = template(&body, params, problems)?;
+    refuse_secret(compiled.iter().map(|(_, text)| text).chain([&body]), &span, problems);
     Some(Challenge {
         name,
         when,
@@ -595,8 +628,15 @@ fn compile_challenge(draft: At<ChallengeDraft>, params: &[String], problems: &mu
         status,
         content_type,
         headers: compiled,
-        body: template(&body, params, problems)?,
+        body,
     })
+}
+
+/// What is compared or answered to the sender holds no secret.
+fn refuse_secret<'t>(texts: impl IntoIterator<Item = &'t Template>, span: &Range<usize>, problems: &mut Diagnostics) {
+    if texts.into_iter().any(Template::uses_secret) {
+        problems.error(span.clone(), "`{secret}` outside of `payload`", "", None);
+    }
 }
 
 fn template(text: &At<String>, params: &[String], problems: &mut Diagnostics) -> Option<Template> {
@@ -606,6 +646,27 @@ fn template(text: &At<String>, params: &[String], problems: &mut Diagnostics) ->
             problems.error(text.span.clone(), "bad template", label, None);
             None
         }
+    }
+}
+
+/// A plain digest proves something only if the secret is in the text; a MAC has it as its key.
+fn check_secret(kind: Kind, text: &Template, span: &Range<usize>, problems: &mut Diagnostics) {
+    match kind {
+        Kind::Digest if !text.uses_secret() => {
+            let label = "anybody can hash a text that holds no `{secret}`";
+            problems.error(span.clone(), "no `{secret}` in the payload", label, None);
+        }
+        Kind::Digest => {}
+        _ if text.uses_secret() => {
+            let help = Some("a plain hash over a text with the secret is `kind = \"digest\"`".to_owned());
+            problems.error(
+                span.clone(),
+                "`{secret}` in the payload",
+                "a MAC's key is not part of its text",
+                help,
+            );
+        }
+        _ => {}
     }
 }
 
@@ -629,8 +690,9 @@ fn equality(line: &At<String>, params: &[String], problems: &mut Diagnostics) ->
         let span = line.span.clone();
         template(&At { value: text, span }, params, problems)
     };
-    let sides = (side(left), side(right));
-    Some((sides.0?, sides.1?))
+    let sides = (side(left)?, side(right)?);
+    refuse_secret([&sides.0, &sides.1], &line.span, problems);
+    Some(sides)
 }
 
 const PARSES: [&str; 6] = ["plain", "kv", "list", "tagged", "positional", "pairs"];
@@ -645,8 +707,9 @@ const PARTS: [(&str, Part); 3] = [("id", Part::Id), ("type", Part::Type), ("body
 
 const ID_MISSING: [(&str, IdMissing); 2] = [("digest", IdMissing::Digest), ("reject", IdMissing::Reject)];
 
-const KINDS: [(&str, Kind); 4] = [
+const KINDS: [(&str, Kind); 5] = [
     ("hmac", Kind::Hmac),
+    ("digest", Kind::Digest),
     ("token", Kind::Token),
     ("basic", Kind::Basic),
     ("none", Kind::None),
@@ -654,7 +717,7 @@ const KINDS: [(&str, Kind); 4] = [
 
 fn parse_kind(text: &str) -> Result<Kind, String> {
     match text {
-        "digest" | "ed25519" | "ecdsa" | "rsa" | "jwt" => Err(format!("`{text}` is not in this version")),
+        "ed25519" | "ecdsa" | "rsa" | "jwt" => Err(format!("`{text}` is not in this version")),
         text => named(text, &KINDS),
     }
 }
@@ -692,6 +755,16 @@ fn each<T>(
 
 fn texts(s: &mut Section<'_>, key: &'static str, problems: &mut Diagnostics) -> Option<At<Vec<String>>> {
     each(s, key, problems, |text| Ok(text.to_owned()))
+}
+
+/// One prefix, or a list of prefixes.
+fn prefixes(s: &mut Section<'_>, problems: &mut Diagnostics) -> Option<At<Vec<String>>> {
+    const KEY: &str = "secret_strip_prefix";
+    s.describe(KEY, reader::Kind::Form("text, or list of texts"));
+    if s.value(KEY)?.value.as_array().is_some() {
+        return texts(s, KEY, problems);
+    }
+    s.string(KEY, problems).map(|found| found.map(|prefix| vec![prefix]))
 }
 
 /// One place, or a list of places.

@@ -38,7 +38,12 @@ pub(super) const TABLES: &[Table] = &[
             row(
                 "secret_strip_prefix",
                 Text(""),
-                "what stands before the secret and is no part of it",
+                "what stands before the secret and is no part of it, each once; a `*` in it stands for letters, digits and `_`",
+            ),
+            row(
+                "secret_normalise",
+                Unset,
+                "what is done to the secret's characters first: decomposition, or `&amp;` and the like decoded",
             ),
             row("secret_suffix", Text(""), "what is added to the secret to make the key"),
             row(
@@ -94,11 +99,15 @@ pub(super) const TABLES: &[Table] = &[
             row("sender_deadline", Unset, "how long it waits for an answer"),
             row("retry_horizon", Unset, "how long it repeats a delivery that failed"),
             row("when", Unset, "conditions under which this header family is used"),
-            row("hash", Text("sha256"), "of the HMAC"),
+            row(
+                "hash",
+                Text("sha256"),
+                "of the HMAC or digest; `keccak256` only of a digest",
+            ),
             row(
                 "signature",
                 Unset,
-                "where the signature stands; required for `hmac` and `token`",
+                "where the signature stands; required for `hmac`, `digest` and `token`",
             ),
             row("parse", Text("plain"), "how the signature's text is taken apart"),
             row("separator", Words("that of `parse`"), "between entries"),
@@ -117,7 +126,12 @@ pub(super) const TABLES: &[Table] = &[
             row(
                 "payload",
                 Text("{body}"),
-                "the signed text: `{body}`, `{timestamp}`, `{url}`, `{form_sorted}`, `{body_sha256_hex}` and places in braces",
+                "the signed text: `{body}`, `{timestamp}`, `{url}`, `{form_sorted}`, `{body_sha256_hex}` and places in braces; `{secret}` in a digest",
+            ),
+            row(
+                "payload_variants",
+                Is("[]"),
+                "at most three other texts that may have been signed in its place",
             ),
             row(
                 "url_variants",

@@ -1,0 +1,215 @@
+//! From a secret as the provider shows it to the key that its MACs are made with (P3: never the empty key).
+
+use sha1::{Digest, Sha1};
+use unicode_normalization::UnicodeNormalization;
+use zeroize::Zeroizing;
+
+use crate::secret::Secret;
+
+use super::mac::MacKey;
+use super::record::{Kind, Record};
+
+/// Shortest key that a scheme which decodes its secrets may come out with, in bytes: less is a misread secret (SE-04).
+const MIN_DECODED_KEY: usize = 16;
+
+/// What is wrong with a secret, and what to do about it. Never holds key material.
+type Unusable = (String, Option<String>);
+
+/// How a secret's text becomes the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SecretEncoding {
+    /// The characters are the key.
+    Utf8,
+    /// Canonical, padded base64.
+    Base64,
+    /// Hexadecimal in either case.
+    Hex,
+    /// The 20 bytes of the text's SHA-1 are the key (Braintree).
+    Sha1,
+}
+
+impl SecretEncoding {
+    pub(super) const NAMED: [(&'static str, Self); 4] = [
+        ("utf8", Self::Utf8),
+        ("base64", Self::Base64),
+        ("hex", Self::Hex),
+        ("sha1", Self::Sha1),
+    ];
+
+    /// Whether the shown text is decoded, so that another text can be one that was not meant.
+    const fn decodes(self) -> bool {
+        matches!(self, Self::Base64 | Self::Hex)
+    }
+}
+
+/// What the provider does to a secret's characters before it uses them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SecretNormalise {
+    /// Unicode's compatibility decomposition (EasyPost).
+    Nfkd,
+    /// `&amp;`, `&lt;`, `&gt;`, `&quot;` and the apostrophe's spellings stand for what they name
+    /// (`wp_specialchars_decode(…, ENT_QUOTES)`, WooCommerce).
+    Html,
+}
+
+impl SecretNormalise {
+    pub(super) const NAMED: [(&'static str, Self); 2] = [("NFKD", Self::Nfkd), ("html", Self::Html)];
+
+    fn apply(self, text: &[u8]) -> Option<Vec<u8>> {
+        let text = std::str::from_utf8(text).ok()?;
+        Some(match self {
+            Self::Nfkd => text.nfkd().collect::<String>().into_bytes(),
+            Self::Html => html_decoded(text).into_bytes(),
+        })
+    }
+}
+
+/// The named entities that WordPress decodes, once each, from left to right.
+fn html_decoded(text: &str) -> String {
+    const ENTITIES: [(&str, char); 9] = [
+        ("&amp;", '&'),
+        ("&#038;", '&'),
+        ("&lt;", '<'),
+        ("&gt;", '>'),
+        ("&quot;", '"'),
+        ("&#039;", '\''),
+        ("&#39;", '\''),
+        ("&#x27;", '\''),
+        ("&apos;", '\''),
+    ];
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, tail)) = rest.split_once('&') {
+        out.push_str(before);
+        let whole = rest.get(before.len()..).unwrap_or_default();
+        let known = ENTITIES
+            .iter()
+            .find_map(|(name, meant)| Some((whole.strip_prefix(name)?, *meant)));
+        let (after, meant) = known.unwrap_or((tail, '&'));
+        out.push(meant);
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The keys that a secret gives, one per header family; empty for schemes without a hash.
+pub(super) fn prepare(record: &Record, secret: &Secret) -> Result<Vec<MacKey>, Unusable> {
+    if secret.expose().trim_ascii().is_empty() {
+        return Err((
+            "the secret is empty".to_owned(),
+            Some("an empty key is known to everybody".to_owned()),
+        ));
+    }
+    match record.kind {
+        Kind::Hmac | Kind::Digest => {}
+        Kind::Basic if !secret.expose().contains(&b':') => {
+            let help = "write it as `user:password`".to_owned();
+            return Err(("the secret has no `:`".to_owned(), Some(help)));
+        }
+        Kind::Basic | Kind::Token | Kind::None => return Ok(Vec::new()),
+    }
+    let key = decode(record, secret)?;
+    let keys: Option<Vec<MacKey>> = record
+        .schemes
+        .iter()
+        .map(|scheme| match record.kind {
+            Kind::Digest => Some(MacKey::plain(scheme.hash, key.clone())),
+            _ => MacKey::new(scheme.hash, &key),
+        })
+        .collect();
+    keys.ok_or_else(|| ("the secret cannot be used as a key".to_owned(), None))
+}
+
+fn decode(record: &Record, secret: &Secret) -> Result<Zeroizing<Vec<u8>>, Unusable> {
+    let help = || Some("copy it again from the provider, whole and without spaces or line ends".to_owned());
+    let mut text = secret.expose();
+    for prefix in &record.secret_strip_prefix {
+        text = strip(text, prefix);
+    }
+    let normalised = match record.secret_normalise {
+        None => Some(Zeroizing::new(text.to_vec())),
+        Some(rule) => rule.apply(text).map(Zeroizing::new),
+    };
+    let Some(text) = normalised else {
+        return Err(("the secret is not UTF-8".to_owned(), help()));
+    };
+    let (decoded, form) = match record.secret_encoding {
+        SecretEncoding::Utf8 => (Some(text), ""),
+        SecretEncoding::Base64 => (data_encoding::BASE64.decode(&text).ok().map(Zeroizing::new), "base64"),
+        SecretEncoding::Hex => (
+            data_encoding::HEXLOWER_PERMISSIVE
+                .decode(&text)
+                .ok()
+                .map(Zeroizing::new),
+            "hexadecimal",
+        ),
+        SecretEncoding::Sha1 if text.is_empty() => (Some(text), ""),
+        SecretEncoding::Sha1 => (Some(Zeroizing::new(Sha1::digest(&text).to_vec())), ""),
+    };
+    let Some(mut key) = decoded else {
+        return Err((
+            format!("the secret is not {form}, as {} secrets are", record.title),
+            help(),
+        ));
+    };
+    if record.secret_encoding.decodes() && key.len() < MIN_DECODED_KEY {
+        return Err((
+            format!("the decoded secret is shorter than {MIN_DECODED_KEY} bytes"),
+            help(),
+        ));
+    }
+    if key.is_empty() {
+        return Err(("the secret is empty behind its prefix".to_owned(), help()));
+    }
+    key.extend_from_slice(record.secret_suffix.as_bytes());
+    Ok(key)
+}
+
+/// The secret behind `prefix`, or as it is. A `*` in the prefix stands for one or more letters, digits and `_`
+/// (`signkey-*-`, whose middle is the environment's name).
+fn strip<'s>(secret: &'s [u8], prefix: &str) -> &'s [u8] {
+    let Some((before, after)) = prefix.split_once('*') else {
+        return secret.strip_prefix(prefix.as_bytes()).unwrap_or(secret);
+    };
+    let rest = || {
+        let rest = secret.strip_prefix(before.as_bytes())?;
+        let is_word = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
+        let word = rest.iter().take_while(|b| is_word(b)).count();
+        rest.get(word..).filter(|_| word > 0)?.strip_prefix(after.as_bytes())
+    };
+    rest().unwrap_or(secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_taken_off_once_and_only_from_the_front() {
+        assert_eq!(strip(b"whsec_x", "whsec_"), b"x");
+        assert_eq!(strip(b"xwhsec_", "whsec_"), b"xwhsec_");
+        assert_eq!(strip(b"signkey-test-8ee2", "signkey-*-"), b"8ee2");
+        assert_eq!(strip(b"signkey-my_branch1-8ee2", "signkey-*-"), b"8ee2");
+        for other in ["signkey-8ee2", "signkey--8ee2", "signkey-a.b-8ee2", "8ee2"] {
+            assert_eq!(strip(other.as_bytes(), "signkey-*-"), other.as_bytes());
+        }
+    }
+
+    #[test]
+    fn html_entities_are_decoded_once() {
+        assert_eq!(html_decoded("a &amp;&lt;b&gt; &quot;&#039;"), "a &<b> \"'");
+        assert_eq!(html_decoded("&amp;lt; & &unknown;"), "&lt; & &unknown;");
+    }
+
+    #[test]
+    fn a_normalised_secret_is_one_whichever_way_it_was_typed() {
+        let composed = SecretNormalise::Nfkd.apply("s\u{e9}cret".as_bytes()).unwrap();
+        assert_eq!(composed, "se\u{301}cret".as_bytes());
+        assert_eq!(
+            SecretNormalise::Nfkd.apply("se\u{301}cret".as_bytes()).unwrap(),
+            composed
+        );
+        assert_eq!(SecretNormalise::Nfkd.apply(&[0xff]), None);
+    }
+}
