@@ -34,6 +34,7 @@ mod window;
 
 pub mod presets;
 pub mod record;
+pub mod sample;
 pub mod sign;
 pub mod url;
 

@@ -10,7 +10,8 @@ use http::{HeaderMap, Method, Uri};
 use crate::time::{Clock, Timestamp};
 use crate::verify::Verifier;
 use crate::verify::record::Kind;
-use crate::verify::sign::{Sample, SignInput};
+use crate::verify::sample::Sample;
+use crate::verify::sign::SignInput;
 
 use super::scheme::{self, SchemeArgs};
 use super::usage_error;

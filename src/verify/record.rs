@@ -254,8 +254,16 @@ impl Record {
 
     /// The usual name of an environment variable that holds the secret.
     pub fn secret_env(&self) -> String {
-        let usual = || format!("{}_WEBHOOK_SECRET", self.name.to_uppercase().replace(['-', '.'], "_"));
-        self.secret_env.clone().unwrap_or_else(usual)
+        self.secret_env.clone().unwrap_or_else(|| {
+            let name = self.name.to_uppercase().replace(['-', '.'], "_");
+            // The name of a variable does not start with a digit.
+            let before = if name.starts_with(|c: char| c.is_ascii_digit()) {
+                "_"
+            } else {
+                ""
+            };
+            format!("{before}{name}_WEBHOOK_SECRET")
+        })
     }
 
     /// Where the provider is given the URL.

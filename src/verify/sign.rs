@@ -3,12 +3,11 @@
 use std::borrow::Cow;
 
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use zeroize::Zeroizing;
 
 use crate::time::Timestamp;
 
-use super::form;
 use super::place::{Fields, Place};
 use super::record::{Kind, Record, Scheme};
 use super::signature::Group;
@@ -149,7 +148,18 @@ impl Verifier {
             },
             None => None,
         };
-        let group = Group::signing(key.unwrap_or_default().as_bytes(), time.as_bytes());
+        // What else the signature's own text must hold is a nonce (NMI), and no two signings share a time for long.
+        let nonce = input.now.as_millis().to_string();
+        let mut values: Vec<(&str, &str)> = key.map(|key| (key, time.as_str())).into_iter().collect();
+        for place in scheme.payload.places() {
+            if let Place::Signature(name) = place
+                && !values.iter().any(|(known, _)| *known == name.as_str())
+            {
+                values.push((name, &nonce));
+            }
+        }
+        let in_bytes = values.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        let group = Group::signing(in_bytes.collect());
         let urls = self.urls(scheme, &fields);
         let url = urls.first().ok_or_else(|| CannotSign::Incomplete(title()))?;
         let key_of_secret = self.key(index, secret).ok_or(CannotSign::NoSecret)?;
@@ -176,9 +186,7 @@ impl Verifier {
         let mut payload = Vec::new();
         scheme.payload.fill(&with, &mut payload).map_err(incomplete)?;
         let tag = key_of_secret.compute(&payload);
-        let text = scheme
-            .signature
-            .write(tag.as_slice(), key.map(|key| (key, time.as_str())));
+        let text = scheme.signature.write(tag.as_slice(), &values);
         let value = credential(text.as_bytes()).ok_or_else(|| CannotSign::NotInHeader(title()))?;
         signed.push((name.clone(), value));
         Ok(signed)
@@ -190,86 +198,4 @@ fn credential(text: &[u8]) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_bytes(text).ok()?;
     value.set_sensitive(true);
     Some(value)
-}
-
-/// A request that `send` and tests make up: what a provider's sender adds to a body.
-#[derive(Clone, Copy, Debug)]
-pub struct Sample<'a> {
-    /// The method.
-    pub method: &'a Method,
-    /// Path and query.
-    pub target: &'a PathAndQuery,
-    /// The delivery id.
-    pub id: &'a str,
-    /// The event type.
-    pub event_type: &'a str,
-    /// When it happened.
-    pub now: Timestamp,
-}
-
-impl Record {
-    /// Adds the headers that the provider sends besides the signature, where they are not there yet: delivery id,
-    /// event type, media type.
-    pub fn add_headers(&self, sample: &Sample<'_>, headers: &mut HeaderMap) {
-        let Some(scheme) = self.scheme_for(sample, headers) else {
-            return;
-        };
-        let ids = scheme
-            .delivery_id
-            .iter()
-            .chain(&scheme.dedupe_id)
-            .map(|place| (place, sample.id));
-        let types = scheme.event_type.iter().map(|place| (place, sample.event_type));
-        for (place, text) in ids.chain(types) {
-            if let (Place::Header(name), Ok(value)) = (place, HeaderValue::from_str(text)) {
-                headers.entry(name).or_insert(value);
-            }
-        }
-        let media_type = match scheme.payload.uses_form() {
-            true => HeaderValue::from_static("application/x-www-form-urlencoded"),
-            false => HeaderValue::from_static("application/json"),
-        };
-        headers.entry(header::CONTENT_TYPE).or_insert(media_type);
-    }
-
-    /// A small body with id, event type and time where the record looks for them.
-    pub fn sample_body(&self, sample: &Sample<'_>, headers: &HeaderMap) -> Vec<u8> {
-        let Some(scheme) = self.scheme_for(sample, headers) else {
-            return Vec::new();
-        };
-        let mut values = vec![];
-        values.extend(scheme.delivery_id.iter().map(|place| (place, sample.id.to_owned())));
-        values.extend(
-            scheme
-                .event_type
-                .iter()
-                .map(|place| (place, sample.event_type.to_owned())),
-        );
-        let time = scheme
-            .time
-            .as_ref()
-            .and_then(|rule| Some((&rule.place, rule.unit.write(sample.now)?)));
-        values.extend(time);
-        if scheme.payload.uses_form() {
-            let pairs = values.iter().filter_map(|(place, text)| match place {
-                Place::Form(name) => Some(format!("{name}={}", form::encode(text))),
-                _ => None,
-            });
-            return pairs.collect::<Vec<_>>().join("&").into_bytes();
-        }
-        let mut body = serde_json::json!({ "test": true });
-        for (place, text) in values {
-            if let Place::Json(pointer) = place {
-                let is_time = scheme.time.as_ref().is_some_and(|rule| rule.place == *place);
-                let number = text.parse::<i64>().ok().filter(|_| is_time);
-                pointer.set(&mut body, number.map_or_else(|| text.into(), Into::into));
-            }
-        }
-        body.to_string().into_bytes()
-    }
-
-    fn scheme_for(&self, sample: &Sample<'_>, headers: &HeaderMap) -> Option<&Scheme> {
-        let head = Fields::new(sample.method, sample.target, headers, &[], &[]);
-        self.schemes.get(self.scheme_of(&head))
-    }
 }

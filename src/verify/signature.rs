@@ -151,10 +151,10 @@ impl<'v> Group<'v> {
         values.all(|other| other == first).then_some(first)
     }
 
-    /// A group with one value, for signing.
-    pub(super) fn signing(key: &'v [u8], value: &'v [u8]) -> Self {
+    /// A group with these values, for signing.
+    pub(super) fn signing(keys: Vec<(&'v [u8], &'v [u8])>) -> Self {
         Self {
-            keys: vec![(key, value)],
+            keys,
             tags: Vec::new(),
             timestamp: None,
         }
@@ -288,20 +288,18 @@ impl Form {
         }
     }
 
-    /// The header's value for a fresh digest; `time` is what `sig:KEY` says the time is.
-    pub(super) fn write(&self, digest: &[u8], time: Option<(&str, &str)>) -> String {
+    /// The header's value for a fresh digest and the other values that stand in it.
+    pub(super) fn write(&self, digest: &[u8], values: &[(&str, &str)]) -> String {
         let text = format!("{}{}", self.prefix, self.encoding.encode(digest));
         match &self.parse {
             Parse::Plain | Parse::List { .. } => text,
             Parse::KeyValue { separator, keys, .. } => {
                 let key = keys.first().map(String::as_str).unwrap_or_default();
-                match time {
-                    Some((name, time)) => format!("{name}={time}{separator}{key}={text}"),
-                    None => format!("{key}={text}"),
-                }
+                let others = values.iter().map(|(name, value)| format!("{name}={value}{separator}"));
+                format!("{}{key}={text}", others.collect::<String>())
             }
             Parse::Tagged { tag_separator, tag, .. } => format!("{tag}{tag_separator}{text}"),
-            Parse::Positional { separator } => match time {
+            Parse::Positional { separator } => match values.first() {
                 Some((_, time)) => format!("{time}{separator}{text}"),
                 None => text,
             },

@@ -598,7 +598,10 @@ impl Verifier {
     /// The secret that the request shows.
     fn token(&self, scheme: &Scheme, line: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         if self.record.kind != Kind::Basic {
-            return Some(Zeroizing::new(scheme.signature.strip(line)?.to_vec()));
+            // White space is part of a token; what HTTP allows around a field's value is gone by now.
+            let token = line.strip_prefix(scheme.signature.prefix.as_bytes());
+            let token = token.or_else(|| scheme.signature.prefix_optional.then_some(line));
+            return Some(Zeroizing::new(token?.to_vec()));
         }
         let (name, encoded) = line.trim_ascii().split_at_checked(6)?;
         if !name.eq_ignore_ascii_case(b"basic ") {

@@ -233,13 +233,18 @@ impl Builder<'_> {
     fn preset(&self, provider: &At<String>, problems: &mut Diagnostics) -> Option<Arc<Record>> {
         let found = presets::find(&provider.value);
         if found.is_none() {
-            let known = presets::names().into_iter();
-            let known = known.chain(self.records.keys().map(String::as_str));
+            let own = self.records.keys().map(String::as_str);
+            let own = own.min_by_key(|own| strsim::damerau_levenshtein(own, &provider.value));
+            let own = own.filter(|own| strsim::damerau_levenshtein(own, &provider.value) <= 2);
+            let help = match own.or_else(|| presets::nearest(&provider.value)) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "`hooksluice providers` lists all; another is written as [providers.NAME]".to_owned(),
+            };
             problems.error(
                 provider.span.clone(),
                 format!("unknown provider for source `{}`", self.name),
                 "neither a preset nor a table [providers.NAME]",
-                Some(did_you_mean(&provider.value, known)),
+                Some(help),
             );
         }
         found

@@ -314,7 +314,7 @@ fn each_mistake_is_told_with_its_place_and_a_way_out() {
         ),
         (
             with_source("").replace("github", "nobody-knows-it"),
-            &["unknown provider", "known: github"],
+            &["unknown provider", "`hooksluice providers` lists all"],
         ),
         (
             with_source("").replace("[\"app\"]", "[\"ap\"]"),

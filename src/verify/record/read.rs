@@ -185,11 +185,13 @@ fn read_draft(mut section: Section<'_>, problems: &mut Diagnostics) -> Option<Dr
     ]);
     section.finish(problems);
     if let Some(base) = base {
+        if draft.variants.is_empty() {
+            // What is written here stands above what the families of the preset say, not only beside it.
+            let own = |variant| draft.scheme.clone().or(&variant);
+            draft.variants = base.variants.into_iter().map(own).collect();
+        }
         draft.scheme = draft.scheme.or(&base.scheme);
         draft.habits = draft.habits.or(&base.habits);
-        if draft.variants.is_empty() {
-            draft.variants = base.variants;
-        }
         if draft.challenges.is_empty() {
             draft.challenges = base.challenges;
         }

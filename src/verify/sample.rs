@@ -1,0 +1,108 @@
+//! [`Sample`]: a request as a provider would send it, but for its signature; for `send`, `sign` and tests.
+
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, header};
+
+use crate::time::Timestamp;
+
+use super::form;
+use super::place::{Fields, Place};
+use super::record::{Record, Scheme};
+
+/// What a made-up request says of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample<'a> {
+    /// The method.
+    pub method: &'a Method,
+    /// Path and query.
+    pub target: &'a PathAndQuery,
+    /// The delivery id.
+    pub id: &'a str,
+    /// The event type.
+    pub event_type: &'a str,
+    /// When it happened.
+    pub now: Timestamp,
+}
+
+/// Stands where a scheme signs a value of the request that is neither id, type nor time: a nonce, a name, an amount.
+const FILLER: &str = "1";
+
+impl Record {
+    /// Adds the headers that the provider sends besides the signature, where they are not there yet: delivery id,
+    /// event type, media type, and others that are signed.
+    pub fn add_headers(&self, sample: &Sample<'_>, headers: &mut HeaderMap) {
+        let Some(scheme) = self.scheme_for(sample, headers) else {
+            return;
+        };
+        for (place, text) in values(scheme, sample) {
+            if let (Place::Header(name), Ok(value)) = (place, HeaderValue::from_str(&text)) {
+                headers.entry(name).or_insert(value);
+            }
+        }
+        let media_type = match scheme.sample_is_form() {
+            true => HeaderValue::from_static("application/x-www-form-urlencoded"),
+            false => HeaderValue::from_static("application/json"),
+        };
+        headers.entry(header::CONTENT_TYPE).or_insert(media_type);
+    }
+
+    /// A small body with id, event type, time and whatever else is signed where the record looks for them.
+    pub fn sample_body(&self, sample: &Sample<'_>, headers: &HeaderMap) -> Vec<u8> {
+        let Some(scheme) = self.scheme_for(sample, headers) else {
+            return Vec::new();
+        };
+        let values = values(scheme, sample);
+        if scheme.sample_is_form() {
+            let pairs = values.iter().filter_map(|(place, text)| match place {
+                Place::Form(name) => Some(format!("{name}={}", form::encode(text))),
+                _ => None,
+            });
+            return pairs.collect::<Vec<_>>().join("&").into_bytes();
+        }
+        let mut body = serde_json::json!({ "test": true });
+        for (place, text) in values {
+            if let Place::Json(pointer) = place {
+                let is_time = scheme.time.as_ref().is_some_and(|rule| rule.place == *place);
+                let number = text.parse::<i64>().ok().filter(|_| is_time);
+                pointer.set(&mut body, number.map_or_else(|| text.into(), Into::into));
+            }
+        }
+        body.to_string().into_bytes()
+    }
+
+    fn scheme_for(&self, sample: &Sample<'_>, headers: &HeaderMap) -> Option<&Scheme> {
+        let head = Fields::new(sample.method, sample.target, headers, &[], &[]);
+        self.schemes.get(self.scheme_of(&head))
+    }
+}
+
+impl Scheme {
+    fn sample_is_form(&self) -> bool {
+        let mut places = self
+            .delivery_id
+            .iter()
+            .chain(&self.event_type)
+            .chain(self.payload.places());
+        self.payload.uses_form() || places.any(|place| matches!(place, Place::Form(_)))
+    }
+}
+
+/// What stands where, each place once: of two that overlap the more telling one.
+fn values<'s>(scheme: &'s Scheme, sample: &Sample<'_>) -> Vec<(&'s Place, String)> {
+    let time = scheme.time.as_ref();
+    let time = time.and_then(|rule| Some((&rule.place, rule.unit.write(sample.now)?)));
+    let ids = scheme.delivery_id.iter().chain(&scheme.dedupe_id);
+    let ids = ids.map(|place| (place, sample.id.to_owned()));
+    let types = scheme
+        .event_type
+        .iter()
+        .map(|place| (place, sample.event_type.to_owned()));
+    let signed = scheme.payload.places().map(|place| (place, FILLER.to_owned()));
+    let mut out: Vec<(&Place, String)> = Vec::new();
+    for (place, text) in time.into_iter().chain(ids).chain(types).chain(signed) {
+        if !out.iter().any(|(known, _)| *known == place) {
+            out.push((place, text));
+        }
+    }
+    out
+}
