@@ -36,6 +36,7 @@ use crate::dedupe::teller::TELLS;
 use crate::forward::Forwarder;
 use crate::forward::answer::QUESTIONS_MAX;
 use crate::forward::settings::{SourceSettings, UpstreamSettings};
+use crate::ingest::remember::remember;
 use crate::ingest::source::Source;
 use crate::net::listen::{self, ListenSettings};
 use crate::net::systemd::Notify;
@@ -119,6 +120,14 @@ impl App {
             clock.clone(),
             forward_tasks.clone(),
         );
+
+        let forget_nothing = CancellationToken::new();
+        let remembering = admin_tasks.spawn(remember(
+            metrics.clone(),
+            store.clone(),
+            clock.clone(),
+            forget_nothing.clone(),
+        ));
 
         let admin_listener = bind(fixed.admin.listen, "admin.listen")?;
         let admin_address = admin_listener.local_addr()?;
@@ -237,6 +246,8 @@ impl App {
         forwarder.cut_off();
         forward_tasks.wait().await;
 
+        forget_nothing.cancel();
+        remembering.await.context("the use of secrets was not noted")?;
         closing.cancel();
         store.close().await;
         beside.stop().await;

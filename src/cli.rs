@@ -19,6 +19,7 @@ pub mod scheme;
 pub mod send;
 pub mod serve;
 pub mod sign;
+pub mod sources;
 pub mod status;
 pub mod store;
 pub mod tail;
@@ -65,6 +66,8 @@ pub enum Command {
     Status(status::Args),
     /// Exit 0 if the running server is ready, else 1
     Health(health::Args),
+    /// Show sources with their secrets: when each was last used, and which can be removed
+    Sources(sources::Args),
     /// Show upstreams with their pace and backlog; pause and resume them
     Upstreams(upstreams::Args),
     /// Find, inspect, replay and discard stored events
@@ -82,9 +85,6 @@ pub enum Command {
     /// Print the manual page, or write all of them
     Man(completions::ManArgs),
 
-    /// Sources of the running server
-    #[command(hide = true)]
-    Sources(Later),
     /// Prove an operator's own set-up
     #[command(hide = true)]
     Selftest(Later),
@@ -124,6 +124,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Send(args) => send::run(args),
         Command::Status(args) => status::run(args),
         Command::Health(args) => health::run(args),
+        Command::Sources(args) => sources::run(args),
         Command::Upstreams(args) => upstreams::run(args),
         Command::Events(args) => events::run(args),
         Command::Reload(args) => reload::run(args),
@@ -132,7 +133,6 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Store(args) => store::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => completions::man(args),
-        Command::Sources(_) => Ok(not_in_this_version("sources")),
         Command::Selftest(_) => Ok(not_in_this_version("selftest")),
     }
 }

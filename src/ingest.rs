@@ -47,14 +47,16 @@ use crate::request::{self, RawRequest, RequestHead};
 use crate::store::Store;
 use crate::store::model::NewEvent;
 use crate::store::reply::Want;
+use crate::store::secrets::SecretMark;
 use crate::telemetry::metrics::{Metrics, SecretUse, SourceMetrics};
 use crate::time::{Clock, Monotonic, Timestamp};
-use crate::verify::{ChallengeAnswer, Reason, SourceSecret, Verified};
+use crate::verify::{ChallengeAnswer, Reason, Verified};
 
 pub mod body;
 pub mod client;
 pub mod clients;
 mod refusal_log;
+pub mod remember;
 pub mod respond;
 pub mod source;
 mod tally;
@@ -398,8 +400,9 @@ impl Served {
     /// As configured; what it goes on with is `before`'s.
     fn new(source: Source, metrics: &Metrics, before: Option<&Self>) -> Self {
         let metrics = metrics.source(&source.name);
-        let secrets = uses(&source, before);
+        let secrets = uses(&source, metrics.vouched(), before);
         metrics.configured(secrets.iter().cloned());
+        metrics.placed(&source.path, source.verifier.record().name());
         let same_rate = before.filter(|before| before.source.rate == source.rate);
         let rate = match same_rate {
             Some(before) => before.rate.clone(),
@@ -420,7 +423,7 @@ impl Served {
 
     fn secret_used(&self, index: usize, now: Timestamp) {
         if let Some(secret) = self.secrets.get(index) {
-            secret.used(now);
+            self.metrics.vouch(secret, now);
         }
     }
 
@@ -456,26 +459,19 @@ impl Served {
     }
 }
 
-/// When each secret of `source` was last used: it is the same one if it has the same label, or, without one, the same bytes.
-fn uses(source: &Source, before: Option<&Served>) -> Vec<SecretUse> {
-    let known = || {
-        before
-            .iter()
-            .flat_map(|served| served.source.verifier.secrets().iter().zip(&served.secrets))
-    };
+/// The use of each secret of `source`. One that was there before goes on, wherever it stands and whatever its label is by now.
+fn uses(source: &Source, vouched: u64, before: Option<&Served>) -> Vec<SecretUse> {
     let secrets = source.verifier.secrets().iter().enumerate();
     secrets
         .map(|(index, secret)| {
             let label = secret.label.as_deref();
-            let same = |old: &SourceSecret| match (&old.label, &secret.label) {
-                (Some(old), Some(new)) => old == new,
-                (None, None) => old.secret == secret.secret,
-                (Some(_), None) | (None, Some(_)) => false,
+            let mark = SecretMark::of(&source.name, &secret.secret);
+            let known = before.and_then(|served| served.secrets.iter().find(|known| known.mark() == mark));
+            let usage = match known {
+                Some(known) => known.moved(label, index),
+                None => SecretUse::new(label, index, mark, vouched),
             };
-            match known().find(|(old, _use)| same(old)) {
-                Some((_old, usage)) => usage.moved(label, index),
-                None => SecretUse::new(label, index),
-            }
+            usage.ending(secret.not_after, source.secret_unused_after)
         })
         .collect()
 }

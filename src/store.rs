@@ -19,6 +19,7 @@ pub mod probe;
 pub mod query;
 pub mod records;
 pub mod reply;
+pub mod secrets;
 pub mod settings;
 mod sqlite;
 mod trust;
@@ -44,6 +45,7 @@ use self::model::{
     Settled, Share, ShareUse, Undelivered,
 };
 use self::reply::{Found, Unattempted, Want};
+use self::secrets::{SecretNote, SecretRecord};
 use self::settings::{LaneSettings, Live, Place, StoreSettings};
 use crate::id::{EventId, UpstreamName};
 use crate::measure::Histogram;
@@ -373,6 +375,40 @@ impl Store {
             Backend::Postgres(postgres) => postgres.undelivered_keys(older_than, after, limit).await,
             #[cfg(test)]
             Backend::Memory(memory) => Ok(memory.undelivered_keys(older_than, after, limit)),
+        }
+    }
+
+    /// Keeps what was seen of secrets since they were last noted: what is new is added to what is known. A secret that
+    /// was never noted before is known from now on.
+    pub async fn note_secrets(&self, mut notes: Vec<SecretNote>) -> Result<(), StoreError> {
+        // The same secret twice in a list is one secret.
+        notes.sort_by(|one, other| (&one.source, one.mark).cmp(&(&other.source, other.mark)));
+        notes.dedup_by(|later, kept| {
+            let same = (&later.source, later.mark) == (&kept.source, kept.mark);
+            if same {
+                kept.used = kept.used.max(later.used);
+                kept.others = kept.others.min(later.others);
+            }
+            same
+        });
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.note_secrets(notes).await,
+            Backend::Postgres(postgres) => postgres.note_secrets(notes).await,
+            #[cfg(test)]
+            Backend::Memory(memory) => {
+                memory.note_secrets(notes);
+                Ok(())
+            }
+        }
+    }
+
+    /// What is known of all secrets that were noted, by any replica, whether or not they are still configured.
+    pub async fn secrets(&self) -> Result<Vec<SecretRecord>, StoreError> {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.secrets().await,
+            Backend::Postgres(postgres) => postgres.secrets().await,
+            #[cfg(test)]
+            Backend::Memory(memory) => Ok(memory.secrets()),
         }
     }
 

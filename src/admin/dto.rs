@@ -316,6 +316,10 @@ pub struct IdempotencyStatus {
 pub struct SourceStatus {
     /// Its name.
     pub name: String,
+    /// Its path.
+    pub path: String,
+    /// Its provider.
+    pub provider: String,
     /// Requests that were appended.
     pub accepted: u64,
     /// Of those, or known before, duplicates.
@@ -337,9 +341,25 @@ pub struct SourceStatus {
 pub struct SecretStatus {
     /// Its label, or `#` and its place.
     pub label: String,
-    /// RFC 3339, UTC; absent if not since the start.
+    /// When it was first seen in a configuration; absent until the store has said. RFC 3339, UTC, as the others.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub known_since: Option<String>,
+    /// When it last vouched for a request, at any replica; absent if never since `known_since`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last_used_at: Option<String>,
+    /// How many requests other secrets of the source have vouched for since then, or since `known_since`.
+    pub others: u64,
+    /// When it ends; absent if it does not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub not_after: Option<String>,
+    /// How long until then, 0 if it is past.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ends_in_seconds: Option<u64>,
+    /// `ended`, `never_used`, `in_use`, `quiet` (unused, but so was every other) or `safe_to_remove`.
+    pub standing: String,
+    /// For how long it has not been used, in seconds; absent until the store has said.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub unused_seconds: Option<u64>,
 }
 
 /// One upstream in a status.
@@ -604,7 +624,11 @@ mod tests {
             (
                 "SecretStatus",
                 json!(SecretStatus {
+                    known_since: some(),
                     last_used_at: some(),
+                    not_after: some(),
+                    ends_in_seconds: Some(1),
+                    unused_seconds: Some(1),
                     ..SecretStatus::default()
                 }),
             ),

@@ -17,7 +17,8 @@ use crate::store::model::DispatchState;
 use crate::store::records::RecordKind;
 use crate::store::{Counts, UpstreamCounts};
 use crate::telemetry::metrics::{
-    RecordMetrics, RequestOutcome, RouteMetrics, RouteOutcome, SourceMetrics, UpstreamMetrics,
+    RecordMetrics, RequestOutcome, RouteMetrics, RouteOutcome, SecretFacts, SecretUse, SourceMetrics, Standing,
+    UpstreamMetrics,
 };
 use crate::time::Timestamp;
 
@@ -63,7 +64,7 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>) -> Result<Json<Statu
             .sources()
             .iter()
             .filter(|(_, metrics)| !metrics.is_removed())
-            .map(|(name, metrics)| source(name.as_str(), metrics))
+            .map(|(name, metrics)| source(name.as_str(), metrics, now))
             .collect(),
         routes: admin
             .metrics
@@ -152,9 +153,12 @@ fn idempotency(metrics: &RecordMetrics) -> IdempotencyStatus {
     }
 }
 
-fn source(name: &str, metrics: &SourceMetrics) -> SourceStatus {
+fn source(name: &str, metrics: &SourceMetrics, now: Timestamp) -> SourceStatus {
+    let (path, provider) = metrics.place();
     SourceStatus {
         name: name.to_owned(),
+        path,
+        provider,
         accepted: metrics.requests(RequestOutcome::Accepted),
         duplicates: metrics.duplicates(),
         conflicts: metrics.conflicts(),
@@ -166,13 +170,24 @@ fn source(name: &str, metrics: &SourceMetrics) -> SourceStatus {
             .collect(),
         failed: metrics.requests(RequestOutcome::Failed),
         secrets: metrics
-            .secrets()
+            .secrets_at(now)
             .iter()
-            .map(|secret| SecretStatus {
-                label: secret.label.clone(),
-                last_used_at: secret.last_used().map(|at| at.to_string()),
-            })
+            .map(|(secret, facts, standing)| secret_status(secret, facts, *standing, now))
             .collect(),
+    }
+}
+
+fn secret_status(secret: &SecretUse, facts: &SecretFacts, standing: Standing, now: Timestamp) -> SecretStatus {
+    let said = |at: Option<Timestamp>| at.map(|at| at.to_string());
+    SecretStatus {
+        label: secret.label.clone(),
+        known_since: said(facts.since),
+        last_used_at: said(facts.last_used),
+        others: facts.others,
+        not_after: said(secret.not_after),
+        ends_in_seconds: secret.not_after.map(|end| end.since(now).as_secs()),
+        standing: standing.as_str().to_owned(),
+        unused_seconds: facts.last_used.or(facts.since).map(|from| now.since(from).as_secs()),
     }
 }
 

@@ -107,7 +107,7 @@ fn sources(sources: &[SourceStatus]) -> String {
             .secrets
             .iter()
             .map(|secret| {
-                let used = secret.last_used_at.as_deref().unwrap_or("not since the start");
+                let used = secret.last_used_at.as_deref().unwrap_or("never");
                 format!("{}: {}", output::printable(&secret.label), output::printable(used))
             })
             .collect();
@@ -258,6 +258,7 @@ fn advice(status: &Status) -> Vec<String> {
                 output::printable(reason)
             ));
         }
+        out.extend(super::sources::advice(source));
         if source.conflicts.saturating_mul(100) > source.duplicates {
             out.push(format!(
                 "{name}: {} of {} duplicates had other bytes than their event: is its dedupe rule too coarse?",

@@ -78,6 +78,14 @@ pub(super) const SIGNATURE: SignaturePolicy = SignaturePolicy::Auto;
 
 /// Streams of events and WebSockets may be silent for long; what is silent for longer has nobody at its other end.
 pub(super) const ROUTE_IDLE_TIMEOUT: Setting<Duration> = setting(HOUR, ms(10), DAY);
+/// Longer than providers repeat a delivery; shorter than people wait before they tidy up.
+pub(super) const SECRET_UNUSED_AFTER: Setting<Duration> = setting(secs(14 * 86_400), HOUR, TEN_YEARS);
+
+/// Time enough to look who still signs with it, and to change that.
+pub(super) const SECRET_ENDS_SOON: Duration = secs(7 * 86_400);
+/// Nothing takes its place by itself.
+pub(super) const LAST_SECRET_ENDS_SOON: Duration = secs(30 * 86_400);
+
 /// Off by default: a route's body is never held in memory.
 pub(super) const ROUTE_MAX_BODY: Setting<u64> = setting(1 << 60, 1, 1 << 60);
 

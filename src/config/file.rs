@@ -196,6 +196,7 @@ pub(super) struct Source {
     /// Where its events go.
     pub upstreams: Option<At<Vec<At<String>>>>,
     /// Freshness.
+    pub secret_unused_after: Option<At<Duration>>,
     pub tolerance: Option<At<Tolerance>>,
     /// The dedupe rule.
     pub dedupe: Option<At<Vec<Part>>>,
@@ -426,6 +427,7 @@ impl Source {
             path: section.string("path", problems),
             provider: section.string("provider", problems),
             secrets: secrets(&mut section, problems),
+            secret_unused_after: section.duration("secret_unused_after", problems),
             upstreams: section.strings("upstreams", problems),
             tolerance: tolerance(&mut section, problems),
             dedupe: dedupe_rule(&mut section, problems),

@@ -80,6 +80,7 @@ const SHOWN: &[&str] = &[
     "retry",
     "same_content",
     "scope",
+    "secret_unused_after",
     "server",
     "server_name",
     "shutdown_delay",

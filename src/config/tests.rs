@@ -274,6 +274,29 @@ fn a_secret_that_may_be_meant_so_is_used_with_a_warning() {
 }
 
 #[test]
+fn a_secret_that_ends_soon_is_told_and_so_is_the_last_one_earlier() {
+    let secret = |days: u64| {
+        let end = environment().now().after(Duration::from_secs(days * 86_400 - 3_600));
+        format!("{{ env = \"SECRET\", not_after = \"{end}\" }}")
+    };
+    let (near, far, lasting) = (secret(7), secret(9), "{ env = \"SECRET\" }");
+    warned(
+        &with_secret(&format!("secrets = [{near}, {lasting}]")),
+        &["a secret of source `a` ends within 7 days", "hooksluice sources"],
+    );
+    good(&with_secret(&format!("secrets = [{far}, {lasting}]")));
+    warned(
+        &with_secret(&format!("secrets = [{far}, {}]", secret(30))),
+        &["every secret of source `a` will have ended within 30 days"],
+    );
+    warned(
+        &with_secret(&format!("secret = {}", secret(1))),
+        &["will have ended within a day", "ends within a day"],
+    );
+    good(&with_secret(&format!("secrets = [{far}, {}]", secret(32))));
+}
+
+#[test]
 fn one_line_end_is_no_part_of_a_secret() {
     let token = |reference: &str| {
         let text = with_source(&format!("[admin]\ntoken = {{ {reference} }}"));

@@ -48,6 +48,8 @@ pub struct Source {
     pub upstreams: Arc<[UpstreamName]>,
     /// How long the sender waits for an answer, where the record knows it.
     pub sender_deadline: Option<Duration>,
+    /// A secret that vouched for nothing for so long, while others did, can be removed.
+    pub secret_unused_after: Duration,
     /// `reply = "upstream"`: the sender waits for the upstream's own answer.
     pub synchronous: Option<Synchronous>,
 }

@@ -24,6 +24,7 @@ use crate::store::model::{
     Next, Notice, Receipt, Settled, Share, ShareUse, Undelivered, decide,
 };
 use crate::store::reply::{Found, Unattempted, Want};
+use crate::store::secrets::{FORGET_SECRETS_AFTER, SecretNote, SecretRecord};
 use crate::store::settings::{LaneSettings, Live, StoreSettings};
 use crate::store::window::{Feed, Window};
 use crate::store::{
@@ -571,6 +572,38 @@ impl Backend {
         let mut data = self.lock();
         data.deaths
             .retain(|(death, looked_at)| !(*looked_at && told.contains(death)));
+    }
+
+    pub(in crate::store) fn note_secrets(&self, notes: Vec<SecretNote>) {
+        let now = self.clock.now();
+        let mut data = self.lock();
+        for note in notes {
+            let known = data.secrets.entry((note.source.clone(), note.mark));
+            let fresh = SecretRecord {
+                source: note.source,
+                mark: note.mark,
+                since: now,
+                last_used: None,
+                others: 0,
+            };
+            let (known, seen_at) = known.or_insert((fresh, now));
+            *seen_at = now;
+            if note.used.is_some() && note.used >= known.last_used {
+                known.others = 0;
+            }
+            known.others += note.others;
+            known.last_used = known.last_used.max(note.used);
+        }
+        data.secrets
+            .retain(|_secret, (_record, seen_at)| *seen_at >= now.before(FORGET_SECRETS_AFTER));
+    }
+
+    pub(in crate::store) fn secrets(&self) -> Vec<SecretRecord> {
+        self.lock()
+            .secrets
+            .values()
+            .map(|(record, _seen_at)| record.clone())
+            .collect()
     }
 
     pub(in crate::store) fn undelivered_keys(

@@ -43,6 +43,7 @@ mod reconfigure;
 mod records;
 mod redis;
 mod schema;
+mod secrets;
 mod settle;
 mod shared;
 mod stored;

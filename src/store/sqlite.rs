@@ -68,6 +68,7 @@ use crate::store::model::{
     Share, ShareUse, Undelivered,
 };
 use crate::store::reply::{Found, Unattempted, Want};
+use crate::store::secrets::{SecretNote, SecretRecord};
 use crate::store::settings::{LaneSettings, Live, SqliteSettings, StoreSettings};
 use crate::store::window::{Feed, Window};
 use crate::store::{
@@ -506,6 +507,16 @@ impl Backend {
         let (reply, answer) = oneshot::channel();
         self.shared.inbox.order(Order::DeathsTold { deaths, reply })?;
         answer.await.unwrap_or_else(|_gone| Err(self.not_carried_out()))
+    }
+
+    pub(super) async fn note_secrets(&self, notes: Vec<SecretNote>) -> Result<(), StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.inbox.order(Order::NoteSecrets { notes, reply })?;
+        answer.await.unwrap_or_else(|_gone| Err(self.not_carried_out()))
+    }
+
+    pub(super) async fn secrets(self: &Arc<Self>) -> Result<Vec<SecretRecord>, StoreError> {
+        self.read(|reader| reader.secrets()).await
     }
 
     pub(super) async fn undelivered_keys(

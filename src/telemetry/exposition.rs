@@ -136,11 +136,31 @@ fn print_sources(out: &mut Printer<'_, '_>, sources: &[(&str, &SourceMetrics)]) 
     let secrets: Vec<_> = sources.iter().map(|(name, source)| (*name, source.secrets())).collect();
     out.gauges(
         "secret_last_used_seconds",
-        "Unix time at which a secret last vouched for a request; 0 if not since the start",
+        "Unix time at which a secret last vouched for a request, also before the start; 0 if never",
         secrets.iter().flat_map(|(name, secrets)| {
             secrets.iter().map(|secret| {
                 let used_at = secret.last_used().map_or(0, Timestamp::as_secs);
                 ([("source", *name), ("label", secret.label.as_str())], used_at)
+            })
+        }),
+    )?;
+    out.gauges(
+        "secret_not_after_seconds",
+        "Unix time at which a secret ends; only those that do",
+        secrets.iter().flat_map(|(name, secrets)| {
+            secrets.iter().filter_map(|secret| {
+                let labels = [("source", *name), ("label", secret.label.as_str())];
+                Some((labels, secret.not_after?.as_secs()))
+            })
+        }),
+    )?;
+    out.gauges(
+        "secret_safe_to_remove",
+        "1 if a secret was unused for secret_unused_after while others of its source were used",
+        secrets.iter().flat_map(|(name, secrets)| {
+            secrets.iter().map(|secret| {
+                let labels = [("source", *name), ("label", secret.label.as_str())];
+                (labels, i64::from(secret.is_removable()))
             })
         }),
     )?;
@@ -512,13 +532,17 @@ mod tests {
 
     use super::*;
     use crate::id::{SourceName, UpstreamName};
+    use crate::secret::Secret;
     use crate::store::model::Outcome;
+    use crate::store::secrets::SecretMark;
+    use crate::telemetry::metrics::SecretUse;
     use crate::verify::Reason;
 
     fn sample() -> String {
         let metrics = Metrics::new();
         let source = metrics.source(&SourceName::new("stripe"));
-        source.configured([crate::telemetry::metrics::SecretUse::new(Some("say \"new\"\n"), 0)]);
+        let mark = SecretMark::of(&SourceName::new("stripe"), &Secret::new("whsec_1"));
+        source.configured([SecretUse::new(Some("say \"new\"\n"), 0, mark, 0)]);
         source.secrets()[0].used(Timestamp::from_secs(1_700_000_000));
         source.accepted(Duration::from_millis(2));
         source.rejected(Reason::Stale);

@@ -38,6 +38,7 @@ mod idempotency;
 mod redis;
 mod reload;
 mod routes;
+mod secret;
 mod source;
 mod tls;
 mod upstream;
@@ -49,7 +50,8 @@ pub use self::idempotency::{KeyMetrics, KeyOutcome, KnownBy, RecordMetrics};
 pub use self::redis::{LookResult, RedisMetrics, RedisOperation, TellDropped};
 pub use self::reload::{ReloadMetrics, ReloadOutcome};
 pub use self::routes::{OpenTunnel, RouteMetrics, RouteOutcome, Running};
-pub use self::source::{Failure, RequestOutcome, SecretUse, SenderAnswer, SourceMetrics};
+pub use self::secret::{Noted, SecretFacts, SecretUse, Standing};
+pub use self::source::{Failure, RequestOutcome, SenderAnswer, SourceMetrics};
 pub use self::tls::{HandshakeOutcome, TlsMetrics};
 pub use self::upstream::{ATTEMPT_OUTCOMES, UpstreamMetrics};
 
@@ -249,6 +251,7 @@ mod tests {
     use super::upstream::outcome_index;
     use super::*;
     use crate::store::model::{Admission, DispatchState, Outcome};
+    use crate::store::secrets::SecretMark;
     use crate::time::Timestamp;
     use crate::verify::Reason;
 
@@ -324,10 +327,16 @@ mod tests {
         assert_eq!(source.rejections(Reason::TooSlow), 1);
     }
 
+    fn secret(label: Option<&str>, index: usize) -> SecretUse {
+        let name = SourceName::new("stripe");
+        let mark = SecretMark::of(&name, &crate::secret::Secret::new(format!("secret {index}")));
+        SecretUse::new(label, index, mark, 0)
+    }
+
     #[test]
     fn a_secret_without_label_is_named_by_its_place() {
         let source = SourceMetrics::default();
-        source.configured([SecretUse::new(Some("2026-11"), 0), SecretUse::new(None, 1)]);
+        source.configured([secret(Some("2026-11"), 0), secret(None, 1)]);
         source.secrets()[1].used(Timestamp::from_secs(42));
         let secrets = source.secrets();
         let seen: Vec<_> = secrets.iter().map(|s| (s.label.as_str(), s.last_used())).collect();
@@ -337,10 +346,10 @@ mod tests {
     #[test]
     fn a_secret_keeps_its_last_use_when_the_list_changes_and_loses_it_with_its_source() {
         let source = SourceMetrics::default();
-        source.configured([SecretUse::new(None, 0)]);
+        source.configured([secret(None, 0)]);
         let used = source.secrets();
         used[0].used(Timestamp::from_secs(42));
-        source.configured([SecretUse::new(Some("new"), 0), used[0].moved(None, 1)]);
+        source.configured([secret(Some("new"), 2), used[0].moved(None, 1)]);
         assert_eq!(source.secrets()[1].label, "#1");
         assert_eq!(source.secrets()[1].last_used(), Some(Timestamp::from_secs(42)));
         source.removed();

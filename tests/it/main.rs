@@ -24,6 +24,7 @@ mod hang_up;
 mod pause;
 mod raw_body;
 mod responses;
+mod rotation;
 mod secrets;
 mod sender_loop;
 mod service_manager;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -19,6 +20,7 @@ use crate::ingest::clients::{ClientName, Clients};
 use crate::ingest::source::{Limits, Source};
 use crate::key::{DedupeRule, Part};
 use crate::reader::At;
+use crate::time::Timestamp;
 use crate::verify::record::{Kind, Record};
 use crate::verify::url::PublicUrl;
 use crate::verify::{SourceSecret, Verifier, VerifierOptions, presets};
@@ -139,8 +141,21 @@ impl Builder<'_> {
             forward_path,
             upstreams: upstreams?,
             sender_deadline: record.sender_deadline(),
+            secret_unused_after: self.secret_unused_after(&record, problems),
             synchronous,
         })
+    }
+
+    /// Never shorter than the sender may still repeat what it signed.
+    fn secret_unused_after(&self, record: &Record, problems: &mut Diagnostics) -> Duration {
+        let written = &self.written.secret_unused_after;
+        if !signs(record) {
+            let unused = [("secret_unused_after", span(written))];
+            self.of_no_use(&unused, "this provider does not sign", problems);
+        }
+        let key = self.key("secret_unused_after");
+        let after = within(written, &defaults::SECRET_UNUSED_AFTER, &key, problems);
+        after.max(record.retry_horizon().unwrap_or_default())
     }
 
     /// `reply = "upstream"`, and what belongs to it.
@@ -279,23 +294,11 @@ impl Builder<'_> {
         }
         let what = format!("source `{}`", self.name);
         let now = self.secrets.environment().now();
-        let mut expired = 0;
         let mut resolved = Vec::new();
         let mut labels: Vec<At<String>> = Vec::new();
         for entry in &written.value {
             labels.extend(entry.label.clone());
             self.label_and_scope(entry, problems);
-            if let Some(end) = &entry.not_after
-                && end.value <= now
-            {
-                expired += 1;
-                problems.warning(
-                    end.span.clone(),
-                    format!("a secret of {what} has ended"),
-                    "requests that it signed are refused",
-                    Some("remove it, if nothing uses it any more".to_owned()),
-                );
-            }
             let place = entry.from.as_ref().map_or(&entry.span, |from| &from.span);
             let Some(found) = self.secrets.resolve_all(entry, &what, problems) else {
                 resolved.push(None);
@@ -315,16 +318,51 @@ impl Builder<'_> {
                 Some(At { value, span })
             }));
         }
-        if expired > 0 && expired == written.value.len() {
-            problems.warning(
-                written.span.clone(),
-                format!("every secret of {what} has ended"),
-                "everything is refused",
-                Some("add the provider's current secret".to_owned()),
-            );
-        }
+        self.warn_of_ends(written, now, problems);
         refuse_equal_labels(&labels, &what, problems);
         resolved.into_iter().collect()
+    }
+
+    /// A secret that ends unnoticed refuses everything that its sender goes on signing with it.
+    fn warn_of_ends(&self, written: &At<Vec<file::SecretEntry>>, now: Timestamp, problems: &mut Diagnostics) {
+        let what = format!("source `{}`", self.name);
+        let ends = written.value.iter().map(|entry| entry.not_after.as_ref());
+        for end in ends.clone().flatten() {
+            let left = end.value.since(now);
+            if left.is_zero() {
+                problems.warning(
+                    end.span.clone(),
+                    format!("a secret of {what} has ended"),
+                    "requests that it signed are refused",
+                    Some("remove it, if nothing uses it any more".to_owned()),
+                );
+            } else if left <= defaults::SECRET_ENDS_SOON {
+                problems.warning(
+                    end.span.clone(),
+                    format!("a secret of {what} ends within {}", whole_days(left)),
+                    "requests that it signs are refused from then on",
+                    Some("`hooksluice sources` says whether the provider still signs with it".to_owned()),
+                );
+            }
+        }
+        let last = ends.map(|end| end.map(|end| end.value)).collect::<Option<Vec<_>>>();
+        let Some(left) = last.and_then(|ends| ends.into_iter().max()).map(|last| last.since(now)) else {
+            return;
+        };
+        if left > defaults::LAST_SECRET_ENDS_SOON {
+            return;
+        }
+        let (message, label) = if left.is_zero() {
+            (format!("every secret of {what} has ended"), "everything is refused")
+        } else {
+            let days = whole_days(left);
+            (
+                format!("every secret of {what} will have ended within {days}"),
+                "everything is refused from then on",
+            )
+        };
+        let help = Some("add the provider's current secret".to_owned());
+        problems.warning(written.span.clone(), message, label, help);
     }
 
     /// Both are shown in headers, metrics and tables.
@@ -668,6 +706,14 @@ impl Builder<'_> {
                 None
             }
         }
+    }
+}
+
+/// Rounded up: "within 0 days" would be past.
+fn whole_days(left: Duration) -> String {
+    match left.as_secs().div_ceil(86_400) {
+        1 => "a day".to_owned(),
+        days => format!("{days} days"),
     }
 }
 

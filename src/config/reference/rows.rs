@@ -436,6 +436,11 @@ const TABLES: &[Table] = &[
             ),
             row("secrets", Unset, "several: all are tried, so that they can be rotated"),
             row(
+                "secret_unused_after",
+                Time(&defaults::SECRET_UNUSED_AFTER),
+                "a secret is said to be safe to remove once others were used for so long and it was not",
+            ),
+            row(
                 "tolerance",
                 Words("the provider's"),
                 "age of a signature, where its time is signed",

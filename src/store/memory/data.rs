@@ -13,6 +13,7 @@ use crate::store::AttemptRecord;
 use crate::store::model::{BodyMark, Death, DispatchState, GiveBack, LaneRecord, LeasedDispatch, StoredEvent};
 use crate::store::records::RecordKey;
 use crate::store::reply::Reply;
+use crate::store::secrets::{SecretMark, SecretRecord};
 use crate::store::settings::StoreSettings;
 use crate::store::window::{Ready, Window, weight_of};
 use crate::time::Timestamp;
@@ -30,6 +31,8 @@ pub(super) struct Data {
     /// Dispatches made and pruned.
     pub(super) tally: BTreeMap<UpstreamName, (u64, u64)>,
     pub(super) records: HashMap<RecordKey, Stored>,
+    /// And when each was last noted.
+    pub(super) secrets: BTreeMap<(SourceName, SecretMark), (SecretRecord, Timestamp)>,
     pub(super) next_record: i64,
     pub(super) next_position: i64,
     pub(super) handles: Vec<Handle>,

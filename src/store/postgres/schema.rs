@@ -14,11 +14,12 @@ use crate::time::{Clock, Monotonic};
 /// The oldest server that has all we use.
 const VERSION_MIN: i32 = 150_000;
 /// The newest schema this version knows; also the number of [`MIGRATIONS`].
-pub(super) const SCHEMA_VERSION: i32 = 3;
-const MIGRATIONS: [&str; 3] = [
+pub(super) const SCHEMA_VERSION: i32 = 4;
+const MIGRATIONS: [&str; 4] = [
     include_str!("schema_1.sql"),
     include_str!("schema_2.sql"),
     include_str!("schema_3.sql"),
+    include_str!("schema_4.sql"),
 ];
 /// How long a start waits for a database that is away; whoever runs us starts us again.
 const PATIENCE: Duration = Duration::from_secs(30);

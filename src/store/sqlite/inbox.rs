@@ -17,6 +17,7 @@ use crate::store::calls::{Begin, Ending};
 use crate::store::model::{AppendError, Claim, LaneRecord, LaneSave, Next, Outcome, Settled};
 use crate::store::records::{RecordKey, Resolution, Resolved};
 use crate::store::reply::{Found, Reply, Unattempted, Want};
+use crate::store::secrets::SecretNote;
 use crate::store::settings::Live;
 use crate::store::{Discarded, Replayed, StoreError};
 use crate::time::Timestamp;
@@ -108,6 +109,10 @@ pub(super) enum Order {
     /// Position and number of each death.
     DeathsTold {
         deaths: Vec<(i64, i64)>,
+        reply: oneshot::Sender<Result<(), StoreError>>,
+    },
+    NoteSecrets {
+        notes: Vec<SecretNote>,
         reply: oneshot::Sender<Result<(), StoreError>>,
     },
 }

@@ -10,7 +10,9 @@ use super::{DispatchId, state_number};
 use crate::id::{EventId, UpstreamName};
 use crate::store::codec;
 use crate::store::model::{DispatchState, LaneRecord, LaneSave};
+use crate::store::secrets::{FORGET_SECRETS_AFTER, SecretNote};
 use crate::store::{Discarded, Replayed, StoreError};
+use crate::time::Timestamp;
 
 impl Writer {
     /// Carries an order out in the open transaction; the reply is to be called once that is durable or gone.
@@ -51,7 +53,30 @@ impl Writer {
                 }
                 answer(reply, |committed| committed)
             }
+            Order::NoteSecrets { notes, reply } => {
+                self.note_secrets(turn, &notes)?;
+                answer(reply, |committed| committed)
+            }
         })
+    }
+
+    fn note_secrets(&self, turn: &mut Turn, notes: &[SecretNote]) -> rusqlite::Result<()> {
+        turn.dirty = true;
+        let now = self.clock.now();
+        let mut note = self.conn.prepare_cached(include_str!("note_secret.sql"))?;
+        for seen in notes {
+            note.execute(params![
+                seen.source.as_str(),
+                seen.mark.get(),
+                seen.used.map(Timestamp::as_millis),
+                i64::try_from(seen.others).unwrap_or(i64::MAX),
+                now.as_millis(),
+            ])?;
+        }
+        let long_ago = now.before(FORGET_SECRETS_AFTER).as_millis();
+        let mut forget = self.conn.prepare_cached(include_str!("forget_secrets.sql"))?;
+        forget.execute([long_ago])?;
+        Ok(())
     }
 
     /// The record as it will be once the turn is committed; nobody sees it earlier.

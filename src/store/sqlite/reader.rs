@@ -17,6 +17,7 @@ use super::{DispatchId, Shared, state_from, to_i64};
 use crate::id::{EventId, RouteName, SourceName, UpstreamName};
 use crate::key::DedupeKey;
 use crate::store::model::{Death, DispatchState, Outcome, Undelivered};
+use crate::store::secrets::{SecretMark, SecretRecord};
 use crate::store::{AttemptRecord, Counts, DispatchSummary, EventDetail, EventFilter, EventPage, EventSummary};
 use crate::time::Timestamp;
 
@@ -337,6 +338,20 @@ impl Reader {
                 Ok((death, times))
             })
             .collect()
+    }
+
+    pub(super) fn secrets(&mut self) -> rusqlite::Result<Vec<SecretRecord>> {
+        let mut all = self.conn.prepare_cached(include_str!("secrets.sql"))?;
+        let records = all.query_map([], |row| {
+            Ok(SecretRecord {
+                source: SourceName::new(row.get::<_, String>(0)?),
+                mark: SecretMark::new(row.get(1)?),
+                since: Timestamp::from_millis(row.get(2)?),
+                last_used: row.get::<_, Option<i64>>(3)?.map(Timestamp::from_millis),
+                others: u64::try_from(row.get::<_, i64>(4)?).unwrap_or(0),
+            })
+        })?;
+        records.collect()
     }
 
     /// Walks the dispatches by id, which is the order of arrival, and stops where events are too young. What is

@@ -14,6 +14,7 @@ pub(super) mod reconfigure;
 pub(super) mod records;
 pub(super) mod redis;
 pub(super) mod reply;
+pub(super) mod secrets;
 pub(super) mod shared;
 
 /// All tests of the contract for one [`Bench`](super::bench::Bench).
@@ -77,6 +78,9 @@ macro_rules! contract {
             reply::a_duplicate_of_a_dead_one_asks_for_it_and_the_lane_does_not_get_it,
             reply::a_crash_in_an_attempt_leaves_the_next_to_a_duplicate,
             reply::an_answer_goes_with_its_event,
+            secrets::when_a_secret_was_last_used_is_known_after_a_restart,
+            secrets::a_secret_twice_in_a_list_is_noted_once,
+            secrets::a_secret_that_no_configuration_has_any_more_is_forgotten_in_the_end,
         }
     };
 }

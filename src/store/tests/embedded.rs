@@ -335,7 +335,7 @@ async fn a_newer_schema_is_refused_untouched() {
         bench.try_open(),
         Err(OpenError::Newer {
             found: 99,
-            known: 5,
+            known: 6,
             ..
         })
     ));
@@ -381,7 +381,7 @@ async fn a_store_of_schema_1_opens_with_its_keys_and_events() {
         .database()
         .pragma_query_value(None, "user_version", |row| row.get(0))
         .unwrap();
-    assert_eq!(version, 5);
+    assert_eq!(version, 6);
 }
 
 #[tokio::test]

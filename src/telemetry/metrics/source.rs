@@ -1,9 +1,10 @@
 //! What is counted of sources.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use super::secret::{SecretFacts, SecretUse, Standing};
 use super::{Counter, Gauge, Histogram};
 use crate::store::model::Admission;
 use crate::time::Timestamp;
@@ -172,52 +173,10 @@ pub struct SourceMetrics {
     accept: Histogram,
     answers: [Counter; SenderAnswer::ALL.len()],
     waiting: Gauge,
+    vouched: Counter,
     secrets: RwLock<Arc<[SecretUse]>>,
+    place: RwLock<(String, String)>,
     removed: AtomicBool,
-}
-
-/// When a secret last vouched for a request. Clones share that time.
-#[derive(Clone, Debug)]
-pub struct SecretUse {
-    /// The operator's label, or `#` and the secret's place in the list, from 0.
-    pub label: String,
-    last_used: Arc<AtomicI64>,
-}
-
-impl SecretUse {
-    /// Of the secret at this place in the list, not used yet.
-    pub fn new(label: Option<&str>, index: usize) -> Self {
-        Self {
-            label: label.map_or_else(|| format!("#{index}"), str::to_owned),
-            last_used: Arc::default(),
-        }
-    }
-
-    /// The same secret in a list that has changed.
-    #[must_use]
-    pub fn moved(&self, label: Option<&str>, index: usize) -> Self {
-        Self {
-            last_used: Arc::clone(&self.last_used),
-            ..Self::new(label, index)
-        }
-    }
-
-    /// It vouched for a request.
-    pub fn used(&self, now: Timestamp) {
-        let seconds = now.as_secs();
-        // Looked at before it is written: one write a second leaves the line shared between the cores.
-        if self.last_used.load(Ordering::Relaxed) != seconds {
-            self.last_used.store(seconds, Ordering::Relaxed);
-        }
-    }
-
-    /// The last use since the start of this process.
-    pub fn last_used(&self) -> Option<Timestamp> {
-        match self.last_used.load(Ordering::Relaxed) {
-            0 => None,
-            seconds => Some(Timestamp::from_secs(seconds)),
-        }
-    }
 }
 
 impl SourceMetrics {
@@ -225,6 +184,16 @@ impl SourceMetrics {
     pub fn configured(&self, secrets: impl IntoIterator<Item = SecretUse>) {
         *self.secrets.write().unwrap_or_else(PoisonError::into_inner) = secrets.into_iter().collect();
         self.removed.store(false, Ordering::Relaxed);
+    }
+
+    /// Its path and provider.
+    pub fn placed(&self, path: &str, provider: &str) {
+        *self.place.write().unwrap_or_else(PoisonError::into_inner) = (path.to_owned(), provider.to_owned());
+    }
+
+    /// Path and provider.
+    pub fn place(&self) -> (String, String) {
+        self.place.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The configuration has it no more. Its counters stay, as scrapers expect of counters; its secrets go.
@@ -382,6 +351,39 @@ impl SourceMetrics {
     /// The source's secrets, in the order of the configuration.
     pub fn secrets(&self) -> Arc<[SecretUse]> {
         Arc::clone(&self.secrets.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A secret vouched for a request.
+    pub fn vouch(&self, secret: &SecretUse, now: Timestamp) {
+        secret.used(now);
+        self.vouched.add(1);
+    }
+
+    /// How many requests its secrets have vouched for.
+    pub fn vouched(&self) -> u64 {
+        self.vouched.get()
+    }
+
+    /// The source's secrets with what is known of their use.
+    pub fn secrets_at(&self, now: Timestamp) -> Vec<(SecretUse, SecretFacts, Standing)> {
+        let (secrets, all) = (self.secrets(), self.vouched());
+        let facts: Vec<SecretFacts> = secrets.iter().map(|secret| secret.facts(all)).collect();
+        let judged = secrets.iter().zip(&facts).map(|(secret, own)| {
+            let others = secrets
+                .iter()
+                .zip(&facts)
+                .filter(|(other, _)| other.mark() != secret.mark());
+            let others_used = others.filter_map(|(_, facts)| facts.last_used).max();
+            (secret.clone(), *own, secret.standing(own, others_used, now))
+        });
+        judged.collect()
+    }
+
+    /// Judges which secrets can be removed, for [`SecretUse::is_removable`].
+    pub fn judge_secrets(&self, now: Timestamp) {
+        for (secret, _facts, standing) in self.secrets_at(now) {
+            secret.set_removable(standing == Standing::SafeToRemove);
+        }
     }
 
     fn ended(&self, outcome: RequestOutcome) {

@@ -1,0 +1,1 @@
+DELETE FROM secret WHERE seen_at < ?1

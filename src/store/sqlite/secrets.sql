@@ -1,0 +1,1 @@
+SELECT source, mark, since, last_used, others FROM secret
