@@ -26,6 +26,7 @@ mod hint;
 mod json;
 mod mac;
 mod place;
+mod public_key;
 mod secrets;
 mod signature;
 mod template;

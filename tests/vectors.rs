@@ -14,6 +14,10 @@ fn every_vector_gets_its_verdict_id_and_type() {
     let (mut total, mut failures) = (0, Vec::new());
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
+        // `make/` has what makes those of our own.
+        if path.is_dir() {
+            continue;
+        }
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         for (index, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
             total += 1;

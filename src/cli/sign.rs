@@ -102,9 +102,7 @@ impl MessageArgs {
         };
         let made = match record.kind() {
             Kind::None => Vec::new(),
-            Kind::Hmac | Kind::Digest | Kind::Token | Kind::Basic => {
-                verifier.sign(&input).map_err(|why| why.to_string())?
-            }
+            _ => verifier.sign(&input).map_err(|why| why.to_string())?,
         };
         for (name, value) in made {
             headers.insert(name, value);

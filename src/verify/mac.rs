@@ -163,7 +163,7 @@ impl MacKey {
 
 impl Hash {
     /// The plain digest over the pieces, one after the other.
-    fn digest(self, pieces: &[Cow<'_, [u8]>]) -> Tag {
+    pub(super) fn digest(self, pieces: &[Cow<'_, [u8]>]) -> Tag {
         match self {
             Self::Md5 => plain::<Md5>(pieces),
             Self::Sha1 => plain::<Sha1>(pieces),

@@ -64,6 +64,7 @@ presets!(
     "bolt",
     "brex",
     "bridge-api",
+    "bridge-xyz",
     "btcpay",
     "buildkite",
     "buildkite-token",
@@ -76,6 +77,7 @@ presets!(
     "chatwoot",
     "checkout-com",
     "checkr",
+    "circle",
     "circleci",
     "clerk",
     "clickup",
@@ -91,6 +93,8 @@ presets!(
     "customerio",
     "daily",
     "deepgram",
+    "discord",
+    "discord-events",
     "discourse",
     "docusign",
     "dodopayments",
@@ -100,10 +104,12 @@ presets!(
     "elevenlabs",
     "enode",
     "etsy",
+    "fal",
     "fastspring",
     "faundit",
     "favro",
     "finch",
+    "fireblocks",
     "fireflies",
     "flexport",
     "flutterwave",
@@ -190,10 +196,12 @@ presets!(
     "savvycal",
     "scrapfly",
     "segment",
+    "sendgrid",
     "sentry",
     "shipbob",
     "shiphero",
     "shippo",
+    "shipstation-v2",
     "shopify",
     "shopline",
     "signable",
@@ -201,6 +209,7 @@ presets!(
     "sinch",
     "slack",
     "smile-api",
+    "sns",
     "snyk",
     "solidgate",
     "square",
@@ -215,15 +224,18 @@ presets!(
     "tailscale",
     "tally",
     "telegram",
+    "telnyx",
     "terra",
     "terraform",
     "tiktok",
     "tiktok-shop",
+    "tokenio",
     "twilio",
     "typeform",
     "uber",
     "unit",
     "uploadcare",
+    "utila",
     "vanta",
     "vapi",
     "vercel",
@@ -232,9 +244,11 @@ presets!(
     "walmart",
     "webex",
     "webflow",
+    "wechat-pay",
     "whereby",
     "whoop",
     "whop",
+    "wise",
     "workos",
     "worldline",
     "zendesk",
@@ -343,6 +357,10 @@ mod tests {
             "https://docs.gitlab.com/user/project/integrations/webhooks/#delivery-headers",
         ),
         ("slack", "https://docs.slack.dev/apis/events-api#callback-field"),
+        (
+            "sns",
+            "https://docs.aws.amazon.com/sns/latest/dg/http-notification-json.html",
+        ),
         ("square", "https://developer.squareup.com/docs/webhooks/step4manage"),
         (
             "standard-webhooks",
@@ -369,7 +387,7 @@ mod tests {
         }
     }
 
-    /// HMAC schemes that sign less than the body: a forged body passes, and people are told so.
+    /// Schemes that sign less than the body: a forged body passes, and people are told so.
     const BODY_NOT_SIGNED: &[&str] = &[
         "adyen",
         "favro",
@@ -378,13 +396,15 @@ mod tests {
         "mercadopago",
         "paymob",
         "plivo-v2",
+        "sns",
     ];
 
     #[test]
     fn a_signature_covers_the_body_but_where_it_is_known_not_to() {
         let records = names().into_iter().filter_map(find);
         let not_signed: Vec<String> = records
-            .filter(|record| record.kind() == Kind::Hmac && !record.body_authenticated())
+            .filter(|record| record.kind() == Kind::Hmac || record.kind().is_public_key())
+            .filter(|record| !record.body_authenticated())
             .map(|record| record.name().to_owned())
             .collect();
         assert_eq!(not_signed, BODY_NOT_SIGNED);

@@ -14,6 +14,7 @@ use super::challenge::{Challenge, Condition};
 use super::json::Pointer;
 use super::mac::Hash;
 use super::place::{Fields, Place};
+use super::public_key::Algorithm;
 use super::secrets::{SecretEncoding, SecretNormalise};
 use super::signature;
 use super::template::Template;
@@ -30,6 +31,12 @@ pub enum Kind {
     Hmac,
     /// A plain hash over a text that holds the secret.
     Digest,
+    /// A signature by an Ed25519 key; the secret is the provider's public key.
+    Ed25519,
+    /// A signature by an ECDSA key; the secret is the provider's public key.
+    Ecdsa,
+    /// A signature by an RSA key; the secret is the provider's public key.
+    Rsa,
     /// The secret itself stands in the request.
     Token,
     /// `Authorization: Basic`; the secret is `user:password`.
@@ -44,10 +51,23 @@ impl Kind {
         match self {
             Self::Hmac => "hmac",
             Self::Digest => "digest",
+            Self::Ed25519 => "ed25519",
+            Self::Ecdsa => "ecdsa",
+            Self::Rsa => "rsa",
             Self::Token => "token",
             Self::Basic => "basic",
             Self::None => "none",
         }
+    }
+
+    /// Whether what is configured is the provider's public key.
+    pub const fn is_public_key(self) -> bool {
+        matches!(self, Self::Ed25519 | Self::Ecdsa | Self::Rsa)
+    }
+
+    /// Whether the signature is over a text that is made from the request (`payload`).
+    const fn signs_payload(self) -> bool {
+        matches!(self, Self::Hmac | Self::Digest) || self.is_public_key()
     }
 }
 
@@ -123,9 +143,13 @@ pub struct Record {
     pub(super) secret_strip_prefix: Vec<String>,
     pub(super) secret_normalise: Option<SecretNormalise>,
     pub(super) secret_suffix: String,
+    /// A secret with this in front is an Ed25519 public key, in a scheme of secrets (Standard Webhooks: `whpk_`).
+    pub(super) public_key_prefix: Option<String>,
     pub(super) params: Vec<String>,
     /// Header families, in the order in which they are tried; never empty. A request is judged by one of them alone.
     pub(super) schemes: Vec<Scheme>,
+    /// What the families' conditions ask the body for, where they may.
+    pub(super) when_pointers: Vec<Pointer>,
     pub(super) scope: Option<Place>,
     pub(super) challenges: Vec<Challenge>,
     pub(super) dedupe: Vec<Part>,
@@ -151,6 +175,10 @@ pub(super) struct Scheme {
     pub(super) when: Vec<Condition>,
     pub(super) hash: Hash,
     pub(super) signature: signature::Form,
+    /// What public keys sign with; the secret of an HMAC scheme may be one too, behind `public_key_prefix`.
+    pub(super) algorithm: Option<Algorithm>,
+    /// The payload is hashed with this first, and the digest is what is signed.
+    pub(super) prehash: Option<Hash>,
     pub(super) payload: Template,
     /// Other texts that the provider may have signed in its place.
     pub(super) payload_variants: Vec<Template>,
@@ -204,8 +232,9 @@ impl Scheme {
             .flat_map(|(left, right)| left.pointers().chain(right.pointers()));
         let of_texts = self.texts().flat_map(Template::pointers).chain(required);
         let of_challenges = challenges.iter().flat_map(Challenge::pointers);
+        let of_when = self.when.iter().filter_map(Condition::pointer);
         let mut seen = BTreeSet::new();
-        let all = of_places.chain(of_texts).chain(of_challenges);
+        let all = of_places.chain(of_texts).chain(of_challenges).chain(of_when);
         let distinct = all.filter(|pointer| seen.insert(pointer.as_str().to_owned())).cloned();
         self.pointers = distinct.collect();
     }
@@ -313,7 +342,7 @@ impl Record {
 
     /// Whether the delivery id is covered by the signature, in every header family.
     pub fn id_authenticated(&self) -> bool {
-        matches!(self.kind, Kind::Hmac | Kind::Digest)
+        self.kind.signs_payload()
             && self.schemes.iter().all(|scheme| {
                 let ids = if scheme.dedupe_id.is_empty() {
                     &scheme.delivery_id
@@ -407,9 +436,10 @@ impl Record {
         names
     }
 
-    /// The index of the header family that this head belongs to; the first one when it belongs to none.
-    pub(super) fn scheme_of(&self, head: &Fields<'_>) -> usize {
-        let fits = |scheme: &Scheme| scheme.when.iter().all(|condition| condition.holds(head));
+    /// The index of the header family that this head belongs to; the first one when it belongs to none. Where all
+    /// signatures stand in the body (SNS), the body decides.
+    pub(super) fn scheme_of(&self, fields: &Fields<'_>) -> usize {
+        let fits = |scheme: &Scheme| scheme.when.iter().all(|condition| condition.holds(fields));
         self.schemes.iter().position(fits).unwrap_or_default()
     }
 }

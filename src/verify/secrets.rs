@@ -7,6 +7,7 @@ use zeroize::Zeroizing;
 use crate::secret::Secret;
 
 use super::mac::MacKey;
+use super::public_key::PublicKeys;
 use super::record::{Kind, Record};
 
 /// Shortest key that a scheme which decodes its secrets may come out with, in bytes: less is a misread secret (SE-04).
@@ -93,9 +94,21 @@ fn html_decoded(text: &str) -> String {
     out
 }
 
-/// The keys that a secret gives, one per header family; empty for schemes without a hash.
-pub(super) fn prepare(record: &Record, secret: &Secret) -> Result<Vec<MacKey>, Unusable> {
-    if secret.expose().trim_ascii().is_empty() {
+/// What a secret's text came out as.
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are MACs, and a box would cost each request a look elsewhere"
+)]
+pub(super) enum Key {
+    Mac(MacKey),
+    Public(PublicKeys),
+}
+
+/// The keys that a secret gives, one per header family; empty for schemes without a key.
+pub(super) fn prepare(record: &Record, secret: &Secret) -> Result<Vec<Key>, Unusable> {
+    let text = secret.expose();
+    if text.trim_ascii().is_empty() {
         return Err((
             "the secret is empty".to_owned(),
             Some("an empty key is known to everybody".to_owned()),
@@ -103,22 +116,34 @@ pub(super) fn prepare(record: &Record, secret: &Secret) -> Result<Vec<MacKey>, U
     }
     match record.kind {
         Kind::Hmac | Kind::Digest => {}
-        Kind::Basic if !secret.expose().contains(&b':') => {
+        Kind::Ed25519 | Kind::Ecdsa | Kind::Rsa => return public(record, text),
+        Kind::Basic if !text.contains(&b':') => {
             let help = "write it as `user:password`".to_owned();
             return Err(("the secret has no `:`".to_owned(), Some(help)));
         }
         Kind::Basic | Kind::Token | Kind::None => return Ok(Vec::new()),
     }
+    let prefix = record.public_key_prefix.as_ref();
+    if let Some(text) = prefix.and_then(|prefix| text.strip_prefix(prefix.as_bytes())) {
+        return public(record, text);
+    }
     let key = decode(record, secret)?;
-    let keys: Option<Vec<MacKey>> = record
+    let keys: Option<Vec<Key>> = record
         .schemes
         .iter()
         .map(|scheme| match record.kind {
-            Kind::Digest => Some(MacKey::plain(scheme.hash, key.clone())),
-            _ => MacKey::new(scheme.hash, &key),
+            Kind::Digest => Some(Key::Mac(MacKey::plain(scheme.hash, key.clone()))),
+            _ => MacKey::new(scheme.hash, &key).map(Key::Mac),
         })
         .collect();
     keys.ok_or_else(|| ("the secret cannot be used as a key".to_owned(), None))
+}
+
+/// The provider's public key, for all header families.
+fn public(record: &Record, text: &[u8]) -> Result<Vec<Key>, Unusable> {
+    let algorithms: Vec<_> = record.schemes.iter().filter_map(|scheme| scheme.algorithm).collect();
+    let keys = PublicKeys::read(text, &algorithms)?;
+    Ok(record.schemes.iter().map(|_| Key::Public(keys.clone())).collect())
 }
 
 fn decode(record: &Record, secret: &Secret) -> Result<Zeroizing<Vec<u8>>, Unusable> {

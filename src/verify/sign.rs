@@ -12,7 +12,7 @@ use super::place::{Fields, Place};
 use super::record::{Kind, Record, Scheme};
 use super::signature::Group;
 use super::template::{Filling, Missing};
-use super::verifier::{Verifier, is_live};
+use super::verifier::{Verifier, is_live, prehashed};
 
 /// What is to be signed.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +39,9 @@ pub enum CannotSign {
     /// The provider signs nothing.
     #[error("{0} signs nothing")]
     Unsigned(String),
+    /// What is configured is the provider's public key.
+    #[error("{0} signs with a private key: the provider alone can sign")]
+    ProviderOnly(String),
     /// There is no live secret, or none with this index.
     #[error("there is no such secret")]
     NoSecret,
@@ -65,7 +68,12 @@ impl Record {
                     .as_ref()
                     .is_none_or(|rule| matches!(rule.place, Place::Header(_) | Place::Signature(_)))
         };
-        self.kind != Kind::None && self.schemes.iter().all(in_header)
+        self.is_signable() && self.kind != Kind::None && self.schemes.iter().all(in_header)
+    }
+
+    /// Whether what is configured can also sign: not where it is the provider's public key.
+    pub fn is_signable(&self) -> bool {
+        !self.kind.is_public_key()
     }
 }
 
@@ -77,9 +85,12 @@ impl Verifier {
     pub fn sign(&self, input: &SignInput<'_>) -> Result<Vec<(HeaderName, HeaderValue)>, CannotSign> {
         let record = self.record();
         let title = || record.title.clone();
+        if !record.is_signable() {
+            return Err(CannotSign::ProviderOnly(title()));
+        }
         let secret = match input.secret_index {
             Some(index) => Some(index),
-            None => self.secrets().iter().position(|secret| is_live(secret, input.now)),
+            None => self.signing_secret(input.now),
         };
         let secret = secret.ok_or(CannotSign::NoSecret)?;
         let head = Fields::new(input.method, input.target, input.headers, &[], &[]);
@@ -88,11 +99,12 @@ impl Verifier {
         let Some(Place::Header(name)) = scheme.signature.places.first() else {
             return Err(match record.kind {
                 Kind::None => CannotSign::Unsigned(title()),
-                Kind::Hmac | Kind::Digest | Kind::Token | Kind::Basic => CannotSign::NotInHeader(title()),
+                _ => CannotSign::NotInHeader(title()),
             });
         };
         match record.kind {
             Kind::None => Err(CannotSign::Unsigned(title())),
+            Kind::Ed25519 | Kind::Ecdsa | Kind::Rsa => Err(CannotSign::ProviderOnly(title())),
             Kind::Hmac | Kind::Digest => self.sign_mac(input, index, scheme, name, secret),
             Kind::Token | Kind::Basic => {
                 let secret = self.secrets().get(secret).ok_or(CannotSign::NoSecret)?;
@@ -104,6 +116,14 @@ impl Verifier {
                 Ok(vec![(name.clone(), credential(&text).ok_or(CannotSign::NoSecret)?)])
             }
         }
+    }
+
+    /// The first live secret that can sign; the first live one when there is none.
+    fn signing_secret(&self, now: Timestamp) -> Option<usize> {
+        let live =
+            || (0..self.secrets().len()).filter(|index| self.secrets().get(*index).is_some_and(|s| is_live(s, now)));
+        let signs = |index: &usize| self.mac_key(0, *index).is_some();
+        live().find(signs).or_else(|| live().next())
     }
 
     fn sign_mac(
@@ -162,7 +182,11 @@ impl Verifier {
         let group = Group::signing(in_bytes.collect());
         let urls = self.urls(scheme, &fields);
         let url = urls.first().ok_or_else(|| CannotSign::Incomplete(title()))?;
-        let key_of_secret = self.key(index, secret).ok_or(CannotSign::NoSecret)?;
+        let key_of_secret = self.mac_key(index, secret);
+        let key_of_secret = key_of_secret.ok_or_else(|| match self.secrets().get(secret) {
+            Some(_) => CannotSign::ProviderOnly(title()),
+            None => CannotSign::NoSecret,
+        })?;
         let with = Filling {
             fields: &fields,
             params: self.params(),
@@ -185,7 +209,7 @@ impl Verifier {
         }
         let mut payload = Vec::new();
         scheme.payload.fill(&with, &mut payload).map_err(incomplete)?;
-        let tag = key_of_secret.compute(&payload);
+        let tag = key_of_secret.compute(&prehashed(scheme, payload));
         let text = scheme.signature.write(tag.as_slice(), &values);
         let value = credential(text.as_bytes()).ok_or_else(|| CannotSign::NotInHeader(title()))?;
         signed.push((name.clone(), value));

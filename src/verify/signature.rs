@@ -14,6 +14,12 @@ const MAX_CANDIDATES: usize = 100;
 /// Most groups of one header. Each costs a hash over the body; Persona's rotation sends two.
 const MAX_GROUPS: usize = 4;
 
+/// Most candidates of one request that a public key is asked for: each costs as much as a thousand comparisons of digests.
+const MAX_SIGNATURES: usize = 8;
+
+/// Longest signature by a public key, in bytes: that of an RSA key of 8192 bits, with room for base64's padding.
+const MAX_SIGNATURE: usize = 1026;
+
 /// How digests are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
@@ -57,18 +63,33 @@ impl Encoding {
 
     /// The digest that `text` spells. Anything but the one right spelling is none.
     pub(super) fn decode(self, text: &[u8]) -> Option<Tag> {
+        // On the stack; texts longer than any digest are refused before they are looked at.
+        let mut room = [0; 96];
+        let len = self.decode_into(text, &mut room)?;
+        Tag::new(room.get(..len)?)
+    }
+
+    /// The signature that `text` spells, which may be as long as an RSA key.
+    pub(super) fn decode_long(self, text: &[u8]) -> Option<Vec<u8>> {
+        let mut room = vec![0; MAX_SIGNATURE];
+        let len = self.decode_into(text, &mut room)?;
+        room.truncate(len);
+        Some(room)
+    }
+
+    fn decode_into(self, text: &[u8], room: &mut [u8]) -> Option<usize> {
         match self {
-            Self::Hex | Self::HexUpper => decode(&HEXLOWER_PERMISSIVE, text),
-            Self::Hex0x => decode(&HEXLOWER_PERMISSIVE, text.strip_prefix(b"0x")?),
-            Self::Base64 => decode(&BASE64, text),
-            Self::Base64NoPad => decode(&BASE64_NOPAD, text),
-            Self::Base64Url => decode(&BASE64URL, text),
-            Self::Base64UrlNoPad => decode(&BASE64URL_NOPAD, text),
+            Self::Hex | Self::HexUpper => decode(&HEXLOWER_PERMISSIVE, text, room),
+            Self::Hex0x => decode(&HEXLOWER_PERMISSIVE, text.strip_prefix(b"0x")?, room),
+            Self::Base64 => decode(&BASE64, text, room),
+            Self::Base64NoPad => decode(&BASE64_NOPAD, text, room),
+            Self::Base64Url => decode(&BASE64URL, text, room),
+            Self::Base64UrlNoPad => decode(&BASE64URL_NOPAD, text, room),
             Self::Base64OfHex => {
                 if text.len() > 256 {
                     return None;
                 }
-                decode(&HEXLOWER_PERMISSIVE, &BASE64.decode(text).ok()?)
+                decode(&HEXLOWER_PERMISSIVE, &BASE64.decode(text).ok()?, room)
             }
         }
     }
@@ -89,12 +110,18 @@ impl Encoding {
     }
 }
 
-/// Decodes on the stack; texts longer than any digest are refused before they are looked at.
-fn decode(codec: &Codec, text: &[u8]) -> Option<Tag> {
-    let mut buffer = [0; 96];
-    let room = buffer.get_mut(..codec.decode_len(text.len()).ok()?)?;
-    let len = codec.decode_mut(text, room).ok()?;
-    Tag::new(buffer.get(..len)?)
+fn decode(codec: &Codec, text: &[u8], room: &mut [u8]) -> Option<usize> {
+    let room = room.get_mut(..codec.decode_len(text.len()).ok()?)?;
+    codec.decode_mut(text, room).ok()
+}
+
+/// What candidates must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Candidate {
+    /// Digests of so many bytes.
+    Digest(usize),
+    /// Signatures by a public key.
+    Signature,
 }
 
 /// The grammar of the signature's value.
@@ -115,6 +142,8 @@ pub(super) enum Parse {
         separator: String,
         tag_separator: String,
         tag: String,
+        /// The tag of entries that are by a public key (Standard Webhooks: `v1a` beside `v1`).
+        public_key_tag: Option<String>,
     },
     /// The time first, then digests (Recurly).
     Positional { separator: String },
@@ -139,6 +168,8 @@ pub(super) struct Group<'v> {
     keys: Vec<(&'v [u8], &'v [u8])>,
     /// What the request claims.
     pub(super) tags: Vec<Tag>,
+    /// What the request claims, where a public key judges it.
+    pub(super) signatures: Vec<Vec<u8>>,
     /// The characters of the time that these were signed with.
     pub(super) timestamp: Option<Cow<'v, [u8]>>,
 }
@@ -156,6 +187,7 @@ impl<'v> Group<'v> {
         Self {
             keys,
             tags: Vec::new(),
+            signatures: Vec::new(),
             timestamp: None,
         }
     }
@@ -198,9 +230,9 @@ impl Form {
         }
     }
 
-    /// Takes the values apart. Entries that cannot be a digest of `digest_len` bytes are passed over; if none is left,
-    /// the signature is malformed.
-    pub(super) fn groups<'v>(&self, lines: &'v [Cow<'_, [u8]>], digest_len: usize) -> Result<Vec<Group<'v>>, Reason> {
+    /// Takes the values apart. Entries that cannot be what is wanted are passed over; if none is left, the signature
+    /// is malformed.
+    pub(super) fn groups<'v>(&self, lines: &'v [Cow<'_, [u8]>], wanted: Candidate) -> Result<Vec<Group<'v>>, Reason> {
         let mut groups = vec![Group::default()];
         for line in lines {
             match &self.parse {
@@ -210,48 +242,36 @@ impl Form {
                 } => {
                     for part in split(line, separator) {
                         let mut group = Group::default();
-                        self.entries(part, digest_len, &mut group);
+                        self.entries(part, wanted, &mut group);
                         groups.push(group);
                     }
                 }
                 _ => {
                     if let Some(group) = groups.first_mut() {
-                        self.entries(line, digest_len, group);
+                        self.entries(line, wanted, group);
                     }
                 }
             }
         }
-        groups.retain(|group| !group.tags.is_empty());
-        let candidates: usize = groups.iter().map(|group| group.tags.len()).sum();
-        if candidates == 0 || candidates > MAX_CANDIDATES || groups.len() > MAX_GROUPS {
+        groups.retain(|group| !group.tags.is_empty() || !group.signatures.is_empty());
+        let digests: usize = groups.iter().map(|group| group.tags.len()).sum();
+        let signatures: usize = groups.iter().map(|group| group.signatures.len()).sum();
+        let is_bounded = digests <= MAX_CANDIDATES && signatures <= MAX_SIGNATURES && groups.len() <= MAX_GROUPS;
+        if groups.is_empty() || !is_bounded {
             return Err(Reason::MalformedSignature);
         }
         Ok(groups)
     }
 
-    fn entries<'v>(&self, line: &'v [u8], digest_len: usize, group: &mut Group<'v>) {
-        let mut claim = |text: &[u8]| {
-            let tag = self.encoding.decode(text).filter(|tag| tag.len() == digest_len);
-            group.tags.extend(tag);
-        };
+    fn entries<'v>(&self, line: &'v [u8], wanted: Candidate, group: &mut Group<'v>) {
         match &self.parse {
-            Parse::Plain => {
-                if let Some(text) = self.strip(line) {
-                    claim(text);
-                }
-            }
-            Parse::List { separator } => split(line, separator)
-                .filter_map(|entry| self.strip(entry))
-                .for_each(claim),
+            Parse::Plain => self.claim(line, wanted, group),
+            Parse::List { separator } => split(line, separator).for_each(|entry| self.claim(entry, wanted, group)),
             Parse::KeyValue { separator, keys, .. } => {
                 for entry in split(line, separator) {
                     let Some((key, value)) = cut(entry, b"=") else { continue };
                     if keys.iter().any(|known| known.as_bytes() == key) {
-                        group.tags.extend(
-                            self.strip(value)
-                                .and_then(|text| self.encoding.decode(text))
-                                .filter(|tag| tag.len() == digest_len),
-                        );
+                        self.claim(value, wanted, group);
                     } else {
                         group.keys.push((key, value));
                     }
@@ -261,21 +281,38 @@ impl Form {
                 separator,
                 tag_separator,
                 tag,
-            } => split(line, separator)
-                .filter_map(|entry| cut(entry, tag_separator.as_bytes()))
-                .filter(|(found, _)| *found == tag.as_bytes())
-                .filter_map(|(_, text)| self.strip(text))
-                .for_each(claim),
+                public_key_tag,
+            } => {
+                for entry in split(line, separator) {
+                    match cut(entry, tag_separator.as_bytes()) {
+                        Some((found, text)) if found == tag.as_bytes() => self.claim(text, wanted, group),
+                        Some((found, text)) if public_key_tag.as_ref().is_some_and(|tag| tag.as_bytes() == found) => {
+                            self.claim(text, Candidate::Signature, group);
+                        }
+                        _ => {}
+                    }
+                }
+            }
             Parse::Positional { separator } => {
                 let mut parts = split(line, separator);
                 if let Some(first) = parts.next() {
                     group.keys.push((b"0", first));
                 }
-                for text in parts.filter_map(|entry| self.strip(entry)) {
-                    let tag = self.encoding.decode(text).filter(|tag| tag.len() == digest_len);
-                    group.tags.extend(tag);
-                }
+                parts.for_each(|entry| self.claim(entry, wanted, group));
             }
+        }
+    }
+
+    /// Takes in one candidate, if it can be one.
+    fn claim(&self, entry: &[u8], wanted: Candidate, group: &mut Group<'_>) {
+        let Some(text) = self.strip(entry) else { return };
+        match wanted {
+            Candidate::Digest(len) => group
+                .tags
+                .extend(self.encoding.decode(text).filter(|tag| tag.len() == len)),
+            Candidate::Signature => group
+                .signatures
+                .extend(self.encoding.decode_long(text).filter(|bytes| !bytes.is_empty())),
         }
     }
 
@@ -357,7 +394,7 @@ mod tests {
     }
 
     fn read<'v>(form: &Form, lines: &'v [Cow<'_, [u8]>]) -> Result<Vec<Group<'v>>, Reason> {
-        form.groups(lines, 2)
+        form.groups(lines, Candidate::Digest(2))
     }
 
     fn tags(groups: &[Group<'_>]) -> Vec<Vec<u8>> {
@@ -445,6 +482,7 @@ mod tests {
             separator: " ".into(),
             tag_separator: ",".into(),
             tag: "v1".into(),
+            public_key_tag: None,
         });
         let lines = [Cow::Borrowed(&b"v1,zz v1,abcd v2,0102 v1a,0304 0506"[..])];
         assert_eq!(tags(&read(&form, &lines).unwrap()), [[0xab, 0xcd]]);

@@ -704,7 +704,7 @@ fn an_unsigned_scheme_must_be_meant() {
 #[test]
 fn nothing_prints_key_material() {
     let verifier = preset("github", &[SECRET]);
-    let shown = format!("{verifier:?} {:?} {:?}", verifier.secrets(), verifier.key(0, 0));
+    let shown = format!("{verifier:?} {:?} {:?}", verifier.secrets(), verifier.mac_key(0, 0));
     assert!(!shown.contains(SECRET), "{shown}");
     let signed = signed(&preset("gitlab", &["tok-1"]), post(&[], ""));
     assert!(!format!("{:?}", signed.head.headers).contains("tok-1"));
@@ -761,7 +761,7 @@ fn signable() -> impl Iterator<Item = &'static str> {
     presets::names().into_iter().filter(|name| {
         let record = presets::find(name).unwrap();
         let in_header = |scheme: &Scheme| matches!(scheme.signature.places.first(), Some(Place::Header(_)));
-        record.kind() != Kind::None && record.schemes.iter().all(in_header)
+        record.is_signable() && record.kind() != Kind::None && record.schemes.iter().all(in_header)
     })
 }
 
@@ -836,7 +836,7 @@ proptest! {
 
     #[test]
     fn no_request_makes_it_panic(
-        name in prop::sample::select(presets::names()),
+        name in prop::sample::select(signable().collect::<Vec<_>>()),
         values in prop::collection::vec("[ -~]{0,40}|t=[0-9]{1,20},v1=[0-9a-f]{0,64}|v1,[A-Za-z0-9+/]{0,44}=?", 3),
         body in prop::collection::vec(any::<u8>(), 0..64),
     ) {

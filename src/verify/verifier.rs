@@ -13,11 +13,12 @@ use crate::request::{RawRequest, RequestHead};
 use crate::secret::Secret;
 use crate::time::Timestamp;
 
-use super::mac::MacKey;
+use super::mac::{MacKey, Tag};
 use super::place::{Fields, Place};
+use super::public_key::Message;
 use super::record::{Kind, Record, Scheme, TimeRule};
-use super::secrets::prepare;
-use super::signature::Group;
+use super::secrets::{Key, prepare};
+use super::signature::{Candidate, Group};
 use super::template::{Filling, Missing, Template};
 use super::url::{self, PublicUrl};
 use super::window::Window;
@@ -112,7 +113,7 @@ pub struct Verifier {
     record: Arc<Record>,
     secrets: Vec<SourceSecret>,
     /// Per header family and secret, in their orders.
-    macs: Vec<Vec<MacKey>>,
+    keys: Vec<Vec<Key>>,
     public_url: Option<PublicUrl>,
     own_hosts: Vec<String>,
     tolerance: Option<Tolerance>,
@@ -126,7 +127,7 @@ impl PartialEq for Verifier {
             record,
             secrets,
             // Made of the two.
-            macs: _,
+            keys: _,
             public_url,
             own_hosts,
             tolerance,
@@ -174,10 +175,10 @@ impl Verifier {
         let mut problems = Vec::new();
         let public_url = check_public_url(&record, &options, &mut problems);
         check_options(&record, &secrets, &options, &mut problems);
-        let mut macs: Vec<Vec<MacKey>> = record.schemes.iter().map(|_| Vec::new()).collect();
+        let mut keys: Vec<Vec<Key>> = record.schemes.iter().map(|_| Vec::new()).collect();
         for (index, secret) in secrets.iter().enumerate() {
             match prepare(&record, &secret.secret) {
-                Ok(keys) => macs.iter_mut().zip(keys).for_each(|(list, key)| list.push(key)),
+                Ok(made) => keys.iter_mut().zip(made).for_each(|(list, key)| list.push(key)),
                 Err((message, help)) => problems.push(VerifierProblem {
                     secret_index: Some(index),
                     message,
@@ -191,7 +192,7 @@ impl Verifier {
         Ok(Self {
             record,
             secrets,
-            macs,
+            keys,
             public_url,
             own_hosts: options.own_hosts,
             tolerance: options.tolerance,
@@ -202,7 +203,7 @@ impl Verifier {
     /// A verifier that holds no secret: it answers hand-shakes that need none and refuses everything else.
     pub fn challenges_only(record: Arc<Record>, params: BTreeMap<String, String>) -> Self {
         Self {
-            macs: record.schemes.iter().map(|_| Vec::new()).collect(),
+            keys: record.schemes.iter().map(|_| Vec::new()).collect(),
             record,
             secrets: Vec::new(),
             public_url: None,
@@ -250,7 +251,7 @@ impl Verifier {
             return Ok(());
         }
         let verdict = match self.record.kind {
-            Kind::Hmac | Kind::Digest => {
+            Kind::Hmac | Kind::Digest | Kind::Ed25519 | Kind::Ecdsa | Kind::Rsa => {
                 let lines = scheme.signature.lines(&fields).map_err(rejection)?;
                 self.claims(scheme, &fields, &lines, head.received_at).map(|_claims| ())
             }
@@ -317,15 +318,15 @@ impl Verifier {
         secrets: Vec<SourceSecret>,
         public_url: Option<PublicUrl>,
     ) -> Option<Self> {
-        let mut macs: Vec<Vec<MacKey>> = record.schemes.iter().map(|_| Vec::new()).collect();
+        let mut keys: Vec<Vec<Key>> = record.schemes.iter().map(|_| Vec::new()).collect();
         for secret in &secrets {
-            let keys = prepare(&record, &secret.secret).ok()?;
-            macs.iter_mut().zip(keys).for_each(|(list, key)| list.push(key));
+            let made = prepare(&record, &secret.secret).ok()?;
+            keys.iter_mut().zip(made).for_each(|(list, key)| list.push(key));
         }
         Some(Self {
             record,
             secrets,
-            macs,
+            keys,
             public_url,
             own_hosts: self.own_hosts.clone(),
             tolerance: Some(Tolerance::Off),
@@ -346,7 +347,7 @@ impl Verifier {
     /// How far the time that the request's signature covers lies behind now (negative: ahead), in milliseconds.
     pub(super) fn behind(&self, request: &RawRequest) -> Option<i64> {
         let head = &request.head;
-        let scheme = self.record.schemes.get(self.record.scheme_of(&head_fields(head)))?;
+        let scheme = self.record.schemes.get(self.scheme_index(request))?;
         let fields = Fields::new(
             &head.method,
             &head.target,
@@ -356,15 +357,28 @@ impl Verifier {
         );
         let rule = scheme.time.as_ref()?;
         let lines = scheme.signature.lines(&fields).ok()?;
-        let groups = scheme.signature.groups(&lines, scheme.hash.digest_len()).ok()?;
+        let groups = scheme.signature.groups(&lines, self.wanted(scheme)).ok()?;
         let text = signed_time(rule, &fields, groups.first()?)?;
         let signed = rule.unit.parse(&text)?;
         Some(head.received_at.as_millis().saturating_sub(signed.as_millis()))
     }
 
+    /// Which header family judges the request.
+    fn scheme_index(&self, request: &RawRequest) -> usize {
+        let RequestHead {
+            method,
+            target,
+            headers,
+            ..
+        } = &request.head;
+        let pointers = &self.record.when_pointers;
+        self.record
+            .scheme_of(&Fields::new(method, target, headers, &request.body, pointers))
+    }
+
     fn judge(&self, request: &RawRequest) -> Result<(Judged, Names), Reason> {
         let head = &request.head;
-        let index = self.record.scheme_of(&head_fields(head));
+        let index = self.scheme_index(request);
         let scheme = self.record.schemes.get(index).ok_or(Reason::MissingSignature)?;
         let fields = Fields::new(
             &head.method,
@@ -378,8 +392,8 @@ impl Verifier {
             return Ok((Judged::Challenge(answer), Names::default()));
         }
         let (secret_index, signed_at) = match self.record.kind {
-            Kind::Hmac | Kind::Digest => {
-                let (secret, signed_at) = self.judge_mac(index, scheme, &fields, head.received_at)?;
+            Kind::Hmac | Kind::Digest | Kind::Ed25519 | Kind::Ecdsa | Kind::Rsa => {
+                let (secret, signed_at) = self.judge_signature(index, scheme, &fields, head.received_at)?;
                 (Some(secret), signed_at)
             }
             Kind::Token | Kind::Basic => (Some(self.judge_token(scheme, &fields, head.received_at)?), None),
@@ -428,7 +442,7 @@ impl Verifier {
         lines: &'v [Cow<'_, [u8]>],
         now: Timestamp,
     ) -> Result<Vec<Group<'v>>, Reason> {
-        let mut groups = scheme.signature.groups(lines, scheme.hash.digest_len())?;
+        let mut groups = scheme.signature.groups(lines, self.wanted(scheme))?;
         let Some(rule) = &scheme.time else {
             return Ok(groups);
         };
@@ -458,8 +472,8 @@ impl Verifier {
         window.map_or(Ok(()), |window| window.judge(rule.unit, signed, now))
     }
 
-    /// The secret whose MAC it is, and the time that the MAC covers, where the scheme has one.
-    fn judge_mac(
+    /// The secret that vouches, and the time that the signature covers, where the scheme has one.
+    fn judge_signature(
         &self,
         index: usize,
         scheme: &Scheme,
@@ -504,11 +518,11 @@ impl Verifier {
             group: Some(claim),
             secret: None,
         };
-        let keys = self.macs.get(index).map(Vec::as_slice).unwrap_or_default();
+        let keys = self.keys.get(index).map(Vec::as_slice).unwrap_or_default();
         let mut refused = Reason::WrongSignature;
         // Which of the texts was signed is no secret either.
         for text in scheme.texts() {
-            match self.vouching(keys, text, &with, claim, now) {
+            match self.vouching(scheme, keys, text, &with, claim, now) {
                 Ok(Some(secret)) => {
                     self.judge_rest(scheme, &with, now)?;
                     return Ok(secret);
@@ -520,11 +534,12 @@ impl Verifier {
         Err(refused)
     }
 
-    /// The first live secret whose MAC is among the candidates. Every candidate is compared with every live secret,
-    /// in a time that tells neither which nor how nearly (SC-04).
+    /// The first live secret that made one of the candidates. Every candidate is compared with every live secret, in a
+    /// time that tells neither which nor how nearly (SC-04); of public keys nothing is secret.
     fn vouching<'a>(
         &'a self,
-        keys: &'a [MacKey],
+        scheme: &Scheme,
+        keys: &'a [Key],
         text: &'a Template,
         with: &Filling<'a>,
         group: &Group<'_>,
@@ -534,27 +549,44 @@ impl Verifier {
         let holds_secret = text.uses_secret();
         if !holds_secret {
             text.fill(with, &mut payload)?;
+            payload = prehashed(scheme, payload);
         }
         let mut first = None;
+        let mut message = None;
         for (index, (key, secret)) in keys.iter().zip(&self.secrets).enumerate() {
             if !is_live(secret, now) {
                 continue;
             }
-            if holds_secret {
-                let secret = key.secret();
-                payload.clear();
-                text.fill(&Filling { secret, ..*with }, &mut payload)?;
-            }
-            let tag = key.compute(&payload);
-            let matches = group
-                .tags
-                .iter()
-                .fold(Choice::from(0), |found, claimed| found | tag.ct_eq(claimed));
-            if bool::from(matches) {
+            let matches = match key {
+                Key::Mac(key) => {
+                    if holds_secret {
+                        let secret = key.secret();
+                        payload.clear();
+                        text.fill(&Filling { secret, ..*with }, &mut payload)?;
+                    }
+                    let tag = key.compute(&payload);
+                    let fold = |found, claimed: &Tag| found | tag.ct_eq(claimed);
+                    bool::from(group.tags.iter().fold(Choice::from(0), fold))
+                }
+                Key::Public(keys) => scheme.algorithm.is_some_and(|algorithm| {
+                    let message: &Message = message.get_or_insert_with(|| algorithm.message(&payload));
+                    let mut claimed = group.signatures.iter();
+                    claimed.any(|signature| keys.made(signature, algorithm, message))
+                }),
+            };
+            if matches {
                 first = first.or(Some(index));
             }
         }
         Ok(first)
+    }
+
+    /// What candidates of a header family must be.
+    fn wanted(&self, scheme: &Scheme) -> Candidate {
+        match self.record.kind.is_public_key() {
+            true => Candidate::Signature,
+            false => Candidate::Digest(scheme.hash.digest_len()),
+        }
     }
 
     /// What else a signature that holds must come with.
@@ -618,9 +650,12 @@ impl Verifier {
         &self.params
     }
 
-    /// The prepared key of a header family and a secret.
-    pub(super) fn key(&self, scheme: usize, secret: usize) -> Option<&MacKey> {
-        self.macs.get(scheme)?.get(secret)
+    /// The prepared key of a header family and a secret, where it is one that signs.
+    pub(super) fn mac_key(&self, scheme: usize, secret: usize) -> Option<&MacKey> {
+        match self.keys.get(scheme)?.get(secret)? {
+            Key::Mac(key) => Some(key),
+            Key::Public(_) => None,
+        }
     }
 
     /// The spellings of the signed URL; one empty text where the scheme signs none, and nothing where the request asks for a
@@ -740,5 +775,13 @@ fn check_options(
             "a tolerance of zero refuses everything".to_owned(),
             "say `\"off\"` to judge no age",
         );
+    }
+}
+
+/// What is signed: the payload, or its digest where the provider hashes twice.
+pub(super) fn prehashed<'p>(scheme: &Scheme, payload: Vec<Cow<'p, [u8]>>) -> Vec<Cow<'p, [u8]>> {
+    match scheme.prehash {
+        Some(hash) => vec![Cow::Owned(hash.digest(&payload).as_slice().to_vec())],
+        None => payload,
     }
 }

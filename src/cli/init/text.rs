@@ -104,7 +104,7 @@ fn source_table(out: &mut String, answers: &Answers, source: &Sender) {
             out,
             format_args!("# It signs nothing: anybody who knows the path can send.\naccept_unsigned = true"),
         ),
-        Kind::Hmac | Kind::Digest | Kind::Token | Kind::Basic => line(
+        _ => line(
             out,
             format_args!("# {}\nsecret = {}", secret(record), reference(&source.secret)),
         ),

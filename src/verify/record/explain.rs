@@ -29,7 +29,7 @@ impl Record {
             add("signature", explain_signature(self.kind, scheme));
             add(
                 "signed text",
-                matches!(self.kind, Kind::Hmac | Kind::Digest).then(|| {
+                self.kind.signs_payload().then(|| {
                     let texts: Vec<_> = scheme.texts().map(Template::as_str).collect();
                     texts.join(" or ")
                 }),
@@ -64,6 +64,7 @@ impl Record {
         let text = match (self.kind, self.secret_encoding) {
             (Kind::None, _) => return None,
             (Kind::Basic, _) => "user:password".to_owned(),
+            (kind, _) if kind.is_public_key() => "the provider's public key: PEM, base64 or hexadecimal".to_owned(),
             (Kind::Token, _) | (_, SecretEncoding::Utf8) => "used as text".to_owned(),
             (_, SecretEncoding::Base64) => "base64".to_owned(),
             (_, SecretEncoding::Hex) => "hexadecimal".to_owned(),
@@ -105,12 +106,33 @@ fn explain_signature(kind: Kind, scheme: &Scheme) -> Option<String> {
             scheme.hash.as_str().to_uppercase(),
             form.encoding.as_str()
         ),
+        Kind::Ed25519 | Kind::Ecdsa | Kind::Rsa => {
+            let algorithm = scheme.algorithm?;
+            let prehash = scheme
+                .prehash
+                .map(|hash| format!(" over the {} digest", hash.as_str().to_uppercase()));
+            format!(
+                "{algorithm}{} in {}",
+                prehash.unwrap_or_default(),
+                form.encoding.as_str()
+            )
+        }
     };
     let written = match &form.parse {
         Parse::Plain => String::new(),
         Parse::List { separator } => format!(", several divided by `{separator}`"),
         Parse::KeyValue { separator, keys, .. } => format!(", as `{}=` divided by `{separator}`", keys.join("=` or `")),
-        Parse::Tagged { tag, tag_separator, .. } => format!(", as `{tag}{tag_separator}…`"),
+        Parse::Tagged {
+            tag,
+            tag_separator,
+            public_key_tag,
+            ..
+        } => {
+            let public = public_key_tag
+                .as_ref()
+                .map(|tag| format!(", by Ed25519 as `{tag}{tag_separator}…`"));
+            format!(", as `{tag}{tag_separator}…`{}", public.unwrap_or_default())
+        }
         Parse::Positional { separator } => format!(", behind the time, divided by `{separator}`"),
     };
     let prefix = match form.prefix.as_str() {

@@ -9,9 +9,11 @@ use http::{Method, StatusCode};
 use crate::diagnostic::Diagnostics;
 use crate::reader::{self, At, Document, Section};
 use crate::verify::challenge::{Challenge, Condition};
+use crate::verify::json::Pointer;
 use crate::verify::mac::Hash;
 use crate::verify::place::Place;
 use crate::verify::presets;
+use crate::verify::public_key::{Padding, SignatureFormat};
 use crate::verify::secrets::{SecretEncoding, SecretNormalise};
 use crate::verify::signature::{self, Encoding, Parse};
 use crate::verify::template::Template;
@@ -19,6 +21,8 @@ use crate::verify::url::UrlVariant;
 use crate::verify::window::{TimeUnit, Window};
 
 use super::{Confidence, IdMissing, Kind, Part, Record, Scheme, TimeRule};
+
+mod keys;
 
 /// Numbered signature headers are looked for up to this number at most (DocuSign: 100).
 const MAX_NUMBERED: i64 = 100;
@@ -56,6 +60,9 @@ draft! {
     SchemeDraft {
         when: Vec<Condition>,
         hash: Hash,
+        padding: Padding,
+        signature_format: SignatureFormat,
+        prehash: Hash,
         signature: Vec<Place>,
         parse: String,
         separator: String,
@@ -63,6 +70,7 @@ draft! {
         signature_key: Vec<String>,
         tag: String,
         tag_separator: String,
+        public_key_tag: String,
         prefix: String,
         prefix_optional: bool,
         max_n: i64,
@@ -98,6 +106,7 @@ draft! {
         secret_strip_prefix: Vec<String>,
         secret_normalise: SecretNormalise,
         secret_suffix: String,
+        public_key_prefix: String,
         params: Vec<String>,
         scope: Place,
         dedupe: Vec<Part>,
@@ -242,6 +251,9 @@ fn read_scheme(s: &mut Section<'_>, problems: &mut Diagnostics) -> SchemeDraft {
     SchemeDraft {
         when: s.parsed("when", problems, Condition::parse_all),
         hash: s.choice("hash", &Hash::NAMED, problems),
+        padding: s.choice("padding", &Padding::NAMED, problems),
+        signature_format: s.choice("signature_format", &SignatureFormat::NAMED, problems),
+        prehash: s.choice("prehash", &Hash::NAMED, problems),
         signature: places(s, "signature", problems),
         parse: s.string("parse", problems),
         separator: s.string("separator", problems),
@@ -251,6 +263,7 @@ fn read_scheme(s: &mut Section<'_>, problems: &mut Diagnostics) -> SchemeDraft {
             .map(|found| found.map(|keys| keys.split('|').map(str::to_owned).collect())),
         tag: s.string("tag", problems),
         tag_separator: s.string("tag_separator", problems),
+        public_key_tag: s.string("public_key_tag", problems),
         prefix: s.string("prefix", problems),
         prefix_optional: s.boolean("prefix_optional", problems),
         max_n: s.integer("max_n", 1..=MAX_NUMBERED, problems),
@@ -287,6 +300,7 @@ fn read_habits(s: &mut Section<'_>, problems: &mut Diagnostics) -> HabitsDraft {
         secret_strip_prefix: prefixes(s, problems),
         secret_normalise: s.choice("secret_normalise", &SecretNormalise::NAMED, problems),
         secret_suffix: s.string("secret_suffix", problems),
+        public_key_prefix: s.string("public_key_prefix", problems),
         params: texts(s, "params", problems),
         scope: s.parsed("scope", problems, Place::parse),
         dedupe: each(s, "dedupe", problems, |text| named(text, &PARTS)),
@@ -347,11 +361,12 @@ fn read_challenge(mut s: Section<'_>, problems: &mut Diagnostics) -> Option<At<C
 
 fn compile(name: &str, draft: Draft, span: &Range<usize>, problems: &mut Diagnostics) -> Option<Record> {
     let habits = draft.habits;
-    let Some(kind) = value(habits.kind) else {
+    let Some(kind) = habits.kind.as_ref().map(|found| found.value) else {
         let help = Some("say `kind = \"hmac\"`, or `extends = \"…\"` with the name of a preset".to_owned());
         problems.error(span.clone(), format!("provider `{name}` has no `kind`"), "", help);
         return None;
     };
+    keys::check_secret(kind, &habits, problems);
     let params = value(habits.params).unwrap_or_default();
     let mut challenges = Vec::new();
     for challenge in draft.challenges {
@@ -363,12 +378,14 @@ fn compile(name: &str, draft: Draft, span: &Range<usize>, problems: &mut Diagnos
         true => vec![draft.scheme],
         false => draft.variants.into_iter().map(|v| v.or(&draft.scheme)).collect(),
     };
+    let whens: Vec<_> = variants.iter().filter_map(|variant| variant.when.clone()).collect();
     for variant in variants {
         let mut scheme = compile_scheme(kind, variant, &params, span, problems)?;
         scheme.collect_pointers(scope.as_ref(), &challenges);
         schemes.push(scheme);
     }
-    let covers = matches!(kind, Kind::Hmac | Kind::Digest) && schemes.iter().all(Scheme::covers_body);
+    let when_pointers = check_conditions(&schemes, &whens, problems);
+    let covers = kind.signs_payload() && schemes.iter().all(Scheme::covers_body);
     let body_authenticated = value(habits.body_authenticated).unwrap_or(covers);
     if body_authenticated && !covers {
         let label = "`payload` does not hold the whole body";
@@ -398,8 +415,10 @@ fn compile(name: &str, draft: Draft, span: &Range<usize>, problems: &mut Diagnos
         secret_strip_prefix: value(habits.secret_strip_prefix).unwrap_or_default(),
         secret_normalise: value(habits.secret_normalise),
         secret_suffix: value(habits.secret_suffix).unwrap_or_default(),
+        public_key_prefix: value(habits.public_key_prefix).filter(|prefix| !prefix.is_empty()),
         params,
         schemes,
+        when_pointers,
         scope,
         challenges,
         dedupe: value(dedupe).unwrap_or_else(|| vec![Part::Id, Part::Type, Part::Body]),
@@ -426,13 +445,8 @@ fn compile_scheme(
     span: &Range<usize>,
     problems: &mut Diagnostics,
 ) -> Option<Scheme> {
-    if let Some(when) = &draft.when
-        && !when.value.iter().all(Condition::is_in_head)
-    {
-        let label = "a header family is told by the head alone; the body is not trusted yet";
-        problems.error(when.span.clone(), "bad value for `when`", label, None);
-    }
     let signature = compile_signature(kind, &draft, span, problems)?;
+    let algorithm = keys::algorithm(kind, &draft, span, problems);
     let time = compile_time(&draft, problems);
     let text = draft.payload.unwrap_or(At {
         value: "{body}".to_owned(),
@@ -479,6 +493,8 @@ fn compile_scheme(
         when: value(draft.when).unwrap_or_default(),
         hash: value(draft.hash).unwrap_or(Hash::Sha256),
         signature,
+        algorithm,
+        prehash: value(draft.prehash),
         payload,
         payload_variants,
         url_variants: value(draft.url_variants).unwrap_or_else(|| vec![UrlVariant::AsConfigured]),
@@ -491,6 +507,20 @@ fn compile_scheme(
     })
 }
 
+/// A header family is told by the head alone, which is refused before the body is read; only where all signatures stand in
+/// the body may the body tell.
+fn check_conditions(schemes: &[Scheme], whens: &[At<Vec<Condition>>], problems: &mut Diagnostics) -> Vec<Pointer> {
+    let in_body = schemes.iter().all(|scheme| !scheme.signature.is_in_head());
+    for when in whens.iter().filter(|_| !in_body) {
+        if !when.value.iter().all(Condition::is_in_head) {
+            let label = "a header family is told by the head alone; the body is not trusted yet";
+            problems.error(when.span.clone(), "bad value for `when`", label, None);
+        }
+    }
+    let conditions = schemes.iter().flat_map(|scheme| &scheme.when);
+    conditions.filter_map(Condition::pointer).cloned().collect()
+}
+
 fn compile_signature(
     kind: Kind,
     draft: &SchemeDraft,
@@ -501,7 +531,7 @@ fn compile_signature(
         (Some(places), _) if !places.value.is_empty() => places.value.clone(),
         (_, Kind::Basic) => vec![Place::Header(http::header::AUTHORIZATION)],
         (_, Kind::None) => Vec::new(),
-        (_, Kind::Hmac | Kind::Digest | Kind::Token) => {
+        (_, Kind::Hmac | Kind::Digest | Kind::Ed25519 | Kind::Ecdsa | Kind::Rsa | Kind::Token) => {
             let help = Some("say where it stands, such as `signature = [\"header:X-Signature\"]`".to_owned());
             problems.error(
                 span.clone(),
@@ -560,6 +590,7 @@ fn compile_parse(draft: &SchemeDraft, span: &Range<usize>, problems: &mut Diagno
                 separator: separator(outer),
                 tag_separator: non_empty(&draft.tag_separator).unwrap_or_else(|| inner.to_owned()),
                 tag,
+                public_key_tag: non_empty(&draft.public_key_tag),
             })
         }
         "positional" => Some(Parse::Positional {
@@ -709,9 +740,12 @@ const PARTS: [(&str, Part); 3] = [("id", Part::Id), ("type", Part::Type), ("body
 
 const ID_MISSING: [(&str, IdMissing); 2] = [("digest", IdMissing::Digest), ("reject", IdMissing::Reject)];
 
-const KINDS: [(&str, Kind); 5] = [
+const KINDS: [(&str, Kind); 8] = [
     ("hmac", Kind::Hmac),
     ("digest", Kind::Digest),
+    ("ed25519", Kind::Ed25519),
+    ("ecdsa", Kind::Ecdsa),
+    ("rsa", Kind::Rsa),
     ("token", Kind::Token),
     ("basic", Kind::Basic),
     ("none", Kind::None),
@@ -719,7 +753,7 @@ const KINDS: [(&str, Kind); 5] = [
 
 fn parse_kind(text: &str) -> Result<Kind, String> {
     match text {
-        "ed25519" | "ecdsa" | "rsa" | "jwt" => Err(format!("`{text}` is not in this version")),
+        "jwt" => Err(format!("`{text}` is not in this version")),
         text => named(text, &KINDS),
     }
 }

@@ -47,6 +47,11 @@ pub(super) const TABLES: &[Table] = &[
             ),
             row("secret_suffix", Text(""), "what is added to the secret to make the key"),
             row(
+                "public_key_prefix",
+                Unset,
+                "a secret of an HMAC scheme that begins with it is the sender's Ed25519 public key",
+            ),
+            row(
                 "params",
                 Is("[]"),
                 "names of second inputs, which a source gives in its `params`",
@@ -102,12 +107,19 @@ pub(super) const TABLES: &[Table] = &[
             row(
                 "hash",
                 Text("sha256"),
-                "of the HMAC or digest; `keccak256` only of a digest",
+                "of the HMAC, digest or signature; `keccak256` only of a digest",
+            ),
+            row("padding", Words("`\"pkcs1\"`"), "of RSA signatures"),
+            row("signature_format", Words("`\"der\"`"), "of ECDSA signatures"),
+            row(
+                "prehash",
+                Unset,
+                "the payload is hashed with it first, and its digest is what is signed",
             ),
             row(
                 "signature",
                 Unset,
-                "where the signature stands; required for `hmac`, `digest` and `token`",
+                "where the signature stands; required unless `kind` is `basic` or `none`",
             ),
             row("parse", Text("plain"), "how the signature's text is taken apart"),
             row("separator", Words("that of `parse`"), "between entries"),
@@ -119,6 +131,11 @@ pub(super) const TABLES: &[Table] = &[
             ),
             row("tag", Unset, "what stands before a signature (`tagged`, `pairs`)"),
             row("tag_separator", Words("that of `parse`"), "between tag and signature"),
+            row(
+                "public_key_tag",
+                Unset,
+                "what stands before a signature by a public key (`tagged`)",
+            ),
             row("prefix", Text(""), "before the signature, such as `sha256=`"),
             row("prefix_optional", Is("false"), "the prefix may be missing"),
             row("max_n", Unset, "signature headers numbered up to this"),
