@@ -16,6 +16,7 @@
 #[path = "../harness/harness.rs"]
 mod harness;
 
+mod catalogue;
 mod delivery_id;
 mod demo;
 mod disk_full;
