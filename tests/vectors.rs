@@ -3,6 +3,7 @@
 //! `NAME.jsonl` comes from others: the provider's SDK, its documents, or an independent reading of them.
 //! `NAME.own.jsonl` and `NAME.derived.jsonl` are made by the programs in `tests/vectors/make/`; their `source` says "own
 //! reading".
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
 use std::collections::BTreeMap;
 use std::fs;
