@@ -6,12 +6,13 @@ import { PUBLIC_URL, secretVariable } from "./providers.mjs";
 
 const LIMIT_MS = 30_000;
 
-/** What `verify --jsonl` says about each message, in order. */
+/** What `verify --jsonl` says about each message, in order; `now` is when it should judge it. */
 export function judge(binary, provider, messages) {
-  const captures = messages.map(({ method, target, headers, body }) =>
+  const captures = messages.map(({ now, method, target, headers, body }) =>
     JSON.stringify({
       provider: provider.source,
       secret: provider.secret,
+      now,
       method,
       url: PUBLIC_URL + target,
       headers,
@@ -29,6 +30,35 @@ export function signAnew(binary, provider, message) {
   const args = ["sign", "--provider", provider.source, "--secret-env", variable, "--public-url", PUBLIC_URL];
   args.push("--url", PUBLIC_URL + message.target, "--method", message.method, "--body", "-", ...headers);
   const printed = run(binary, args, { [variable]: provider.secret }, message.body);
+  const lines = printed.trim().split(/\r?\n/).map((line) => line.split(/: (.*)/s));
+  return { ...message, headers: Object.fromEntries(lines) };
+}
+
+/** What one `verify --jsonl` says about the messages of many providers, in order, each judged at its `now`. */
+export function judgeAll(binary, captures) {
+  const lines = captures.map(({ entry, message }) =>
+    JSON.stringify({
+      provider: entry.source,
+      secret: entry.secret,
+      params: entry.params,
+      now: message.now,
+      method: message.method,
+      url: message.url,
+      headers: message.headers,
+      body_base64: message.body.toString("base64"),
+    }),
+  );
+  const found = run(binary, ["verify", "--jsonl", "-"], {}, lines.join("\n"));
+  return found.trim().split("\n").map((line) => JSON.parse(line));
+}
+
+/** The message of an entry of the table in interop.mjs with the headers that `sign` makes for it. */
+export function signWith(binary, entry, message) {
+  const headers = Object.entries(message.headers).flatMap(([name, value]) => ["-H", `${name}: ${value}`]);
+  const params = Object.entries(entry.params ?? {}).flatMap(([name, value]) => ["--param", `${name}=${value}`]);
+  const args = ["sign", "--provider", entry.source, "--secret-env", "SECRET", "--url", message.url, ...params];
+  args.push("--method", message.method, "--body", "-", ...headers);
+  const printed = run(binary, args, { SECRET: entry.secret }, message.body);
   const lines = printed.trim().split(/\r?\n/).map((line) => line.split(/: (.*)/s));
   return { ...message, headers: Object.fromEntries(lines) };
 }

@@ -1,0 +1,138 @@
+// Providers that sign the body and nothing else.
+
+import * as gocardless from "gocardless-nodejs/webhooks";
+import { signatureHelper as kontent } from "@kontent-ai/webhook-helper";
+import { validateSignature as line } from "@line/bot-sdk";
+import ModernTreasury from "modern-treasury";
+import { WebhookEventVerifier as Onfido } from "@onfido/api";
+import coinbase from "coinbase-commerce-node";
+import { verifyWebhookSignature as hookdeck } from "@hookdeck/sdk/webhooks/helpers.js";
+import razorpay from "razorpay/dist/utils/razorpay-utils.js";
+
+import { python } from "../python.mjs";
+import { hmac, json, oddBodies } from "./common.mjs";
+
+const keys = {
+  secret: "body-test-secret-0123456789abcdef",
+  otherSecret: "body-other-secret-fedcba9876543210",
+  cases: oddBodies,
+};
+const hexKeys = {
+  ...keys,
+  secret: "44782DEF547AAA06C910C43932B1EB0C71FC68D9D0C057550C48EC2ACF6BA056",
+  otherSecret: "14782DEF547AAA06C910C43932B1EB0C71FC68D9D0C057550C48EC2ACF6BA056",
+};
+/** HMAC-SHA256 of the body in the header `name`. */
+const sha256 = (name, encoding) => ({ sign: ({ body, secret }) => ({ [name]: hmac("sha256", secret, body, encoding) }) });
+
+export const body = [
+  {
+    source: "adyen-platform",
+    pypi: "Adyen",
+    ...hexKeys,
+    make: () => json({ type: "balancePlatform.transfer.created", data: { id: "1" } }),
+    sign: ({ body, secret }) => ({ HmacSignature: hmac("sha256", Buffer.from(secret, "hex"), body, "base64") }),
+    verify: python("adyen-platform"),
+  },
+  {
+    source: "coinbase-commerce",
+    npm: "coinbase-commerce-node",
+    ...keys,
+    ...sha256("X-CC-Webhook-Signature", "hex"),
+    make: () => json({ id: 1, event: { id: "1", type: "charge:created", data: {} } }),
+    verify: ({ text, headers }, secret) =>
+      coinbase.Webhook.verifyEventBody(text, headers["x-cc-webhook-signature"], secret),
+  },
+  {
+    source: "gocardless",
+    npm: "gocardless-nodejs",
+    ...keys,
+    ...sha256("Webhook-Signature", "hex"),
+    make: () => json({ events: [{ id: "EV1", action: "created" }], meta: { webhook_id: "WB1" } }),
+    verify: ({ text, headers }, secret) => gocardless.parse(text, secret, headers["webhook-signature"]),
+  },
+  {
+    source: "hookdeck",
+    npm: "@hookdeck/sdk",
+    ...keys,
+    ...sha256("x-hookdeck-signature", "base64"),
+    make: () => json({ id: 1 }, { "x-hookdeck-eventid": "evt_1" }),
+    rolled: ([first, second]) => ({ ...first, "x-hookdeck-signature-2": second["x-hookdeck-signature"] }),
+    verify: async ({ text, headers }, signingSecret) =>
+      (await hookdeck({ headers, rawBody: text, signingSecret })).isValidSignature,
+  },
+  {
+    source: "kontent-ai",
+    npm: "@kontent-ai/webhook-helper",
+    ...keys,
+    ...sha256("X-Kontent-ai-Signature", "base64"),
+    make: () => json({ notifications: [{ message: { action: "published" } }] }),
+    verify: ({ text, headers }, secret) =>
+      kontent.isValidSignatureFromString(text, secret, headers["x-kontent-ai-signature"]),
+  },
+  {
+    source: "line",
+    npm: "@line/bot-sdk",
+    ...keys,
+    ...sha256("x-line-signature", "base64"),
+    make: () => json({ events: [{ type: "message", webhookEventId: "1" }] }),
+    verify: ({ body, headers }, secret) => line(body, secret, headers["x-line-signature"]),
+  },
+  {
+    source: "mailersend",
+    pypi: "django-anymail",
+    by: "community",
+    ...keys,
+    ...sha256("Signature", "hex"),
+    make: () => json({ type: "activity.sent", data: { id: "1" } }),
+    verify: python("mailersend"),
+  },
+  {
+    source: "mailtrap",
+    pypi: "django-anymail",
+    by: "community",
+    ...keys,
+    ...sha256("Mailtrap-Signature", "hex"),
+    make: () => json({ events: [{ event: "delivery", event_id: "1" }] }),
+    verify: python("mailtrap"),
+  },
+  {
+    source: "modern-treasury",
+    npm: "modern-treasury",
+    ...keys,
+    make: () => json({ event: "created" }, { "X-Topic": "payment_order", "X-Webhook-ID": "1" }),
+    sign: ({ body, secret: key }) => ({
+      "X-Signature": new ModernTreasury({ organizationID: "unused", apiKey: "unused" }).webhooks.getSignature(
+        body.toString(),
+        { key },
+      ),
+    }),
+    verify: ({ text, headers }, key) =>
+      new ModernTreasury({ organizationID: "unused", apiKey: "unused" }).webhooks.validateSignature(text, headers, { key }),
+  },
+  {
+    source: "onfido",
+    npm: "@onfido/api",
+    ...keys,
+    ...sha256("X-SHA2-Signature", "hex"),
+    make: () => json({ payload: { action: "check.completed", object: { id: "1" } } }),
+    verify: ({ body, headers }, secret) => new Onfido(secret).readPayload(body, headers["x-sha2-signature"]),
+  },
+  {
+    source: "razorpay",
+    npm: "razorpay",
+    ...keys,
+    ...sha256("X-Razorpay-Signature", "hex"),
+    make: () => json({ event: "payment.captured" }, { "x-razorpay-event-id": "1" }),
+    verify: ({ text, headers }, secret) =>
+      razorpay.validateWebhookSignature(text, headers["x-razorpay-signature"], secret),
+  },
+  {
+    source: "viber",
+    pypi: "viberbot",
+    ...keys,
+    ...sha256("X-Viber-Content-Signature", "hex"),
+    make: () => json({ event: "message", message_token: 1 }),
+    verify: python("viber"),
+  },
+];
