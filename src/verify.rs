@@ -20,10 +20,13 @@ use sha2::{Digest, Sha256};
 use crate::request::RawRequest;
 use crate::time::Timestamp;
 
+mod atlassian;
 mod challenge;
 mod form;
 mod hint;
 mod json;
+mod jws;
+mod jwt;
 mod mac;
 mod place;
 mod public_key;

@@ -24,12 +24,19 @@ pub(super) enum Place {
     Json(Pointer),
     /// A key inside the signature header.
     Signature(String),
+    /// The whole body.
+    Body,
+    /// A claim of the token, once its signature holds.
+    Claim(Pointer),
 }
 
 impl Place {
     /// Parses `kind:name`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         const HELP: &str = "expected `header:NAME`, `query:NAME`, `form:NAME`, `json:/POINTER` or `sig:KEY`";
+        if text == "body" {
+            return Ok(Self::Body);
+        }
         let (kind, name) = text.split_once(':').ok_or(HELP)?;
         let header = |name: &str| {
             name.parse()
@@ -52,6 +59,7 @@ impl Place {
                 .map(Self::Json)
                 .ok_or_else(|| format!("`{name}` is not a JSON pointer; it starts with `/`")),
             "sig" => Ok(Self::Signature(named()?)),
+            "jwt" => Ok(Self::Claim(claim(&named()?)?)),
             _ => Err(HELP.to_owned()),
         }
     }
@@ -60,7 +68,7 @@ impl Place {
     pub(super) const fn is_in_head(&self) -> bool {
         match self {
             Self::Header(_) | Self::NumberedHeaders(..) | Self::Query(_) | Self::Signature(_) => true,
-            Self::Form(_) | Self::Json(_) => false,
+            Self::Form(_) | Self::Json(_) | Self::Body | Self::Claim(_) => false,
         }
     }
 }
@@ -74,8 +82,15 @@ impl std::fmt::Display for Place {
             Self::Form(name) => write!(f, "form:{name}"),
             Self::Json(pointer) => write!(f, "json:{}", pointer.as_str()),
             Self::Signature(key) => write!(f, "sig:{key}"),
+            Self::Body => f.write_str("body"),
+            Self::Claim(pointer) => write!(f, "jwt:{}", pointer.as_str().strip_prefix('/').unwrap_or_default()),
         }
     }
+}
+
+/// A claim by its name; `/` leads into objects.
+fn claim(name: &str) -> Result<Pointer, String> {
+    Pointer::parse(&format!("/{name}")).ok_or_else(|| format!("`{name}` is no claim"))
 }
 
 /// A request as values are looked up in it. The body is parsed once, and only if something in it is asked for.
@@ -89,6 +104,8 @@ pub(super) struct Fields<'r> {
     pub(super) authority: Option<&'r str>,
     pointers: &'r [Pointer],
     json: OnceCell<Vec<Option<String>>>,
+    /// The claims of the request's token, once its signature holds.
+    claims: OnceCell<Vec<u8>>,
 }
 
 impl<'r> Fields<'r> {
@@ -108,7 +125,14 @@ impl<'r> Fields<'r> {
             authority: None,
             pointers,
             json: OnceCell::new(),
+            claims: OnceCell::new(),
         }
+    }
+
+    /// Lets the claims be looked at, of a token whose signature holds.
+    pub(super) fn believe(&self, claims: Vec<u8>) {
+        // Of one request one token is believed.
+        let _already = self.claims.set(claims);
     }
 
     /// With the host that was asked for.
@@ -139,6 +163,11 @@ impl<'r> Fields<'r> {
             Place::Query(name) => form::get(self.target.query()?.as_bytes(), name),
             Place::Form(name) => self.has_form().then(|| form::get(self.body, name))?,
             Place::Json(pointer) => self.json(pointer).map(|text| Cow::Borrowed(text.as_bytes())),
+            Place::Body => Some(Cow::Borrowed(self.body)),
+            Place::Claim(pointer) => {
+                let found = json::find(self.claims.get()?, std::slice::from_ref(pointer));
+                found.into_iter().next()?.map(|text| Cow::Owned(text.into_bytes()))
+            }
             Place::NumberedHeaders(..) | Place::Signature(_) => None,
         }
     }
@@ -173,6 +202,8 @@ mod tests {
             "json:/a/0",
             "json:",
             "sig:t",
+            "body",
+            "jwt:jti",
         ] {
             assert_eq!(Place::parse(text).unwrap().to_string(), text);
         }

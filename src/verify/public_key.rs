@@ -13,6 +13,7 @@ use aws_lc_rs::signature::{self as algorithms, ParsedPublicKey, RsaParameters, V
 
 use super::mac::Hash;
 
+mod jwk;
 mod text;
 
 /// Smallest RSA modulus that is believed, in bits (RFC 8017's own advice, and that of every provider's document).
@@ -60,6 +61,21 @@ impl Algorithm {
             Self::Ecdsa(hash, format) => Curve::ALL.iter().any(|curve| curve.algorithm(hash, format).is_some()),
             Self::Rsa(hash, padding) => of_rsa(hash, padding).is_some(),
         }
+    }
+
+    /// Whether RFC 7518 or RFC 8037 calls it so; what they do not name is called anything.
+    fn is_called(self, name: &str) -> bool {
+        let rsa = |padding| match padding {
+            Padding::Pkcs1 => "RS",
+            Padding::Pss => "PS",
+        };
+        let (letters, hash) = match self {
+            Self::Ed25519 => return name == "EdDSA" || name == "Ed25519",
+            Self::Ecdsa(hash, SignatureFormat::P1363) => ("ES", hash),
+            Self::Ecdsa(_, SignatureFormat::Der) => return true,
+            Self::Rsa(hash, padding) => (rsa(padding), hash),
+        };
+        name.strip_prefix(letters) == hash.as_str().strip_prefix("sha")
     }
 
     /// What the signature is over, made once for all keys and candidates.
@@ -133,8 +149,6 @@ impl Curve {
             (Self::P521, Hash::Sha512, Der) => &algorithms::ECDSA_P521_SHA512_ASN1,
             (Self::P256, Hash::Sha256, P1363) => &algorithms::ECDSA_P256_SHA256_FIXED,
             (Self::P384, Hash::Sha384, P1363) => &algorithms::ECDSA_P384_SHA384_FIXED,
-            (Self::P521, Hash::Sha256, P1363) => &algorithms::ECDSA_P521_SHA256_FIXED,
-            (Self::P521, Hash::Sha384, P1363) => &algorithms::ECDSA_P521_SHA384_FIXED,
             (Self::P521, Hash::Sha512, P1363) => &algorithms::ECDSA_P521_SHA512_FIXED,
             _ => return None,
         };
@@ -180,6 +194,9 @@ fn of_hash(hash: Hash) -> Option<&'static digest::Algorithm> {
 /// A key as it was shown, whatever it is used with.
 #[derive(Clone, PartialEq, Eq)]
 struct Shown {
+    /// Its name among several, and the algorithm of RFC 7518 that it is for, where it says so.
+    id: Option<String>,
+    algorithm: Option<String>,
     family: Family,
     /// SubjectPublicKeyInfo in DER; an Ed25519 key may also be its 32 bytes.
     der: Vec<u8>,
@@ -203,8 +220,18 @@ impl Shown {
             let key = rsa::PublicKey::from_der(&der).ok()?;
             Family::Rsa(RsaParameters::public_modulus_len(key.as_ref()).ok()?)
         };
-        Some(Self { family, der })
+        Some(Self {
+            id: None,
+            algorithm: None,
+            family,
+            der,
+        })
     }
+}
+
+/// Whether a text is a public key beyond doubt, so that it cannot be meant as a secret: PEM, a key set, or DER.
+pub(super) fn is_public(text: &[u8]) -> bool {
+    text::is_public(text)
 }
 
 /// Keys that one configured secret stands for, ready for the record's algorithms.
@@ -215,6 +242,7 @@ pub(super) struct PublicKeys {
 
 #[derive(Clone)]
 struct PublicKey {
+    id: Option<String>,
     ready: Vec<(Algorithm, ParsedPublicKey)>,
 }
 
@@ -225,21 +253,37 @@ impl PublicKeys {
     /// What is wrong with it, and what to do. Neither holds the text: what is here by mistake may be a secret.
     pub(super) fn read(text: &[u8], algorithms: &[Algorithm]) -> Result<Self, (String, Option<String>)> {
         let shown = text::read(text)?;
-        Ok(Self {
-            keys: vec![PublicKey::new(&shown, algorithms)?],
-        })
+        let mut keys = Vec::new();
+        let mut refused = None;
+        for shown in &shown {
+            match PublicKey::new(shown, algorithms) {
+                Ok(key) => keys.push(key),
+                Err(why) => refused = Some(why),
+            }
+        }
+        // A key set also holds keys for other ends.
+        match refused {
+            Some(why) if keys.is_empty() => Err(why),
+            _ => Ok(Self { keys }),
+        }
     }
 
-    /// Whether one of the keys made the signature.
-    pub(super) fn made(&self, signature: &[u8], algorithm: Algorithm, message: &Message) -> bool {
-        self.keys.iter().any(|key| key.made(signature, algorithm, message))
+    /// Whether one of the keys made the signature. A key that has a name is asked only if no other one is named.
+    pub(super) fn made(&self, signature: &[u8], algorithm: Algorithm, message: &Message, named: Option<&str>) -> bool {
+        let fits = |key: &&PublicKey| match (&key.id, named) {
+            (Some(id), Some(named)) => id == named,
+            _ => true,
+        };
+        let mut asked = self.keys.iter().filter(fits);
+        asked.any(|key| key.made(signature, algorithm, message))
     }
 }
 
 impl PublicKey {
     fn new(shown: &Shown, wanted: &[Algorithm]) -> Result<Self, (String, Option<String>)> {
         let mut ready = Vec::new();
-        for algorithm in wanted {
+        let is_for = |algorithm: &&Algorithm| shown.algorithm.as_deref().is_none_or(|name| algorithm.is_called(name));
+        for algorithm in wanted.iter().filter(is_for) {
             let with: Option<&'static dyn VerificationAlgorithm> = match (shown.family, *algorithm) {
                 (Family::Ed25519, Algorithm::Ed25519) => Some(&algorithms::ED25519),
                 (Family::Ec(curve), Algorithm::Ecdsa(hash, format)) => curve.algorithm(hash, format),
@@ -260,7 +304,10 @@ impl PublicKey {
             let why = format!("this is {}, and signatures are {}", shown.family, wanted.join(" or "));
             return Err((why, Some("copy the provider's public key again".to_owned())));
         }
-        Ok(Self { ready })
+        Ok(Self {
+            id: shown.id.clone(),
+            ready,
+        })
     }
 
     fn made(&self, signature: &[u8], algorithm: Algorithm, message: &Message) -> bool {
@@ -344,8 +391,11 @@ mod tests {
             format!("  key:\r\n{}", pem("PUBLIC KEY", &der).replace('\n', "\r\n")),
         ] {
             let keys = PublicKeys::read(text.as_bytes(), &ED25519).unwrap();
-            assert!(keys.made(signature.as_ref(), Algorithm::Ed25519, &message), "{text}");
-            assert!(!keys.made(&[0; 64], Algorithm::Ed25519, &message), "{text}");
+            assert!(
+                keys.made(signature.as_ref(), Algorithm::Ed25519, &message, None),
+                "{text}"
+            );
+            assert!(!keys.made(&[0; 64], Algorithm::Ed25519, &message, None), "{text}");
         }
     }
 
@@ -412,10 +462,17 @@ mod tests {
             Algorithm::Rsa(Hash::Sha256, Padding::Pss),
         ];
         let keys = PublicKeys::read(text.as_bytes(), &all).unwrap();
-        let holds = all.map(|algorithm| keys.made(&signature, algorithm, &algorithm.message(&[Cow::Borrowed(b"abc")])));
+        let holds = all.map(|algorithm| {
+            keys.made(
+                &signature,
+                algorithm,
+                &algorithm.message(&[Cow::Borrowed(b"abc")]),
+                None,
+            )
+        });
         assert_eq!(holds, [true, false, false]);
         // A key is asked for nothing that its record does not name.
         let other = PublicKeys::read(text.as_bytes(), &all[1..]).unwrap();
-        assert!(!other.made(&signature, all[0], &all[0].message(&[Cow::Borrowed(b"abc")])));
+        assert!(!other.made(&signature, all[0], &all[0].message(&[Cow::Borrowed(b"abc")]), None));
     }
 }

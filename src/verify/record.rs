@@ -12,6 +12,7 @@ use http::{Method, StatusCode};
 
 use super::challenge::{Challenge, Condition};
 use super::json::Pointer;
+use super::jwt::{BoundClaim, TokenRules};
 use super::mac::Hash;
 use super::place::{Fields, Place};
 use super::public_key::Algorithm;
@@ -37,6 +38,8 @@ pub enum Kind {
     Ecdsa,
     /// A signature by an RSA key; the secret is the provider's public key.
     Rsa,
+    /// A JWT, or a detached JWS; the secret is shared, or the provider's public key.
+    Jwt,
     /// The secret itself stands in the request.
     Token,
     /// `Authorization: Basic`; the secret is `user:password`.
@@ -54,6 +57,7 @@ impl Kind {
             Self::Ed25519 => "ed25519",
             Self::Ecdsa => "ecdsa",
             Self::Rsa => "rsa",
+            Self::Jwt => "jwt",
             Self::Token => "token",
             Self::Basic => "basic",
             Self::None => "none",
@@ -179,6 +183,8 @@ pub(super) struct Scheme {
     pub(super) algorithm: Option<Algorithm>,
     /// The payload is hashed with this first, and the digest is what is signed.
     pub(super) prehash: Option<Hash>,
+    /// What tokens must be and say (`kind = "jwt"`).
+    pub(super) token: Option<TokenRules>,
     pub(super) payload: Template,
     /// Other texts that the provider may have signed in its place.
     pub(super) payload_variants: Vec<Template>,
@@ -213,8 +219,24 @@ impl Scheme {
 
     /// Whether the signature covers the whole body.
     fn covers_body(&self) -> bool {
+        if let Some(rules) = self.token.as_ref().filter(|rules| !rules.detached) {
+            let holds_body = |claim: &BoundClaim| claim.value.covers_body();
+            return self.signature.places == [Place::Body] || rules.bound.iter().any(holds_body);
+        }
         let mut required = self.also_require.iter().flat_map(|(left, right)| [left, right]);
         self.texts().all(Template::covers_body) || required.any(Template::covers_body)
+    }
+
+    /// Whether the signature covers the value at `place`.
+    fn covers(&self, place: &Place) -> bool {
+        match &self.token {
+            Some(rules) if !rules.detached => match place {
+                Place::Claim(_) => true,
+                Place::Json(_) | Place::Form(_) | Place::Body => self.covers_body(),
+                _ => false,
+            },
+            _ => self.texts().all(|text| text.covers(place)),
+        }
     }
 
     fn collect_pointers(&mut self, scope: Option<&Place>, challenges: &[Challenge]) {
@@ -231,10 +253,15 @@ impl Scheme {
             .iter()
             .flat_map(|(left, right)| left.pointers().chain(right.pointers()));
         let of_texts = self.texts().flat_map(Template::pointers).chain(required);
+        let of_claims = self.token.iter().flat_map(TokenRules::pointers);
         let of_challenges = challenges.iter().flat_map(Challenge::pointers);
         let of_when = self.when.iter().filter_map(Condition::pointer);
         let mut seen = BTreeSet::new();
-        let all = of_places.chain(of_texts).chain(of_challenges).chain(of_when);
+        let all = of_places
+            .chain(of_texts)
+            .chain(of_challenges)
+            .chain(of_when)
+            .chain(of_claims);
         let distinct = all.filter(|pointer| seen.insert(pointer.as_str().to_owned())).cloned();
         self.pointers = distinct.collect();
     }
@@ -342,14 +369,14 @@ impl Record {
 
     /// Whether the delivery id is covered by the signature, in every header family.
     pub fn id_authenticated(&self) -> bool {
-        self.kind.signs_payload()
+        (self.kind.signs_payload() || self.kind == Kind::Jwt)
             && self.schemes.iter().all(|scheme| {
                 let ids = if scheme.dedupe_id.is_empty() {
                     &scheme.delivery_id
                 } else {
                     &scheme.dedupe_id
                 };
-                !ids.is_empty() && ids.iter().all(|place| scheme.texts().all(|text| text.covers(place)))
+                !ids.is_empty() && ids.iter().all(|place| scheme.covers(place))
             })
     }
 
@@ -401,12 +428,15 @@ impl Record {
     /// The record's own tolerance for old signatures, where it judges age: the longest of its families.
     pub fn tolerance(&self) -> Option<Duration> {
         let windows = self.schemes.iter().filter_map(|scheme| scheme.time.as_ref()?.window);
-        windows.map(|window| window.past).max()
+        let ages = self.schemes.iter().filter_map(|scheme| scheme.token.as_ref()?.max_age);
+        windows.map(|window| window.past).chain(ages).max()
     }
 
     /// Whether a time is signed at all.
     pub fn signs_time(&self) -> bool {
-        self.schemes.iter().any(|scheme| scheme.time.is_some())
+        let has_age = |rules: &TokenRules| rules.max_age.is_some();
+        let signs = |scheme: &Scheme| scheme.time.is_some() || scheme.token.as_ref().is_some_and(has_age);
+        self.schemes.iter().any(signs)
     }
 
     /// Names of the hand-shakes that are answered here.
@@ -424,7 +454,9 @@ impl Record {
                 .chain(&scheme.dedupe_id)
                 .chain(&scheme.event_type);
             let time = scheme.time.iter().map(|rule| &rule.place);
+            let of_claims = scheme.token.iter().flat_map(TokenRules::places);
             let places = ids
+                .chain(of_claims)
                 .chain(&scheme.signature.places)
                 .chain(scheme.texts().flat_map(Template::places))
                 .chain(time);

@@ -6,9 +6,10 @@ use zeroize::Zeroizing;
 
 use crate::secret::Secret;
 
-use super::mac::MacKey;
-use super::public_key::PublicKeys;
-use super::record::{Kind, Record};
+use super::jws::JwsAlgorithm;
+use super::mac::{Hash, MacKey};
+use super::public_key::{self, PublicKeys};
+use super::record::{Kind, Record, Scheme};
 
 /// Shortest key that a scheme which decodes its secrets may come out with, in bytes: less is a misread secret (SE-04).
 const MIN_DECODED_KEY: usize = 16;
@@ -103,6 +104,14 @@ fn html_decoded(text: &str) -> String {
 pub(super) enum Key {
     Mac(MacKey),
     Public(PublicKeys),
+    Token(TokenKeys),
+}
+
+/// What a secret can judge of a token: either is empty where the record's algorithms have no use for it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TokenKeys {
+    pub(super) macs: Vec<(Hash, MacKey)>,
+    pub(super) public: Option<PublicKeys>,
 }
 
 /// The keys that a secret gives, one per header family; empty for schemes without a key.
@@ -117,6 +126,13 @@ pub(super) fn prepare(record: &Record, secret: &Secret) -> Result<Vec<Key>, Unus
     match record.kind {
         Kind::Hmac | Kind::Digest => {}
         Kind::Ed25519 | Kind::Ecdsa | Kind::Rsa => return public(record, text),
+        Kind::Jwt => {
+            return record
+                .schemes
+                .iter()
+                .map(|scheme| token(record, scheme, secret))
+                .collect();
+        }
         Kind::Basic if !text.contains(&b':') => {
             let help = "write it as `user:password`".to_owned();
             return Err(("the secret has no `:`".to_owned(), Some(help)));
@@ -144,6 +160,37 @@ fn public(record: &Record, text: &[u8]) -> Result<Vec<Key>, Unusable> {
     let algorithms: Vec<_> = record.schemes.iter().filter_map(|scheme| scheme.algorithm).collect();
     let keys = PublicKeys::read(text, &algorithms)?;
     Ok(record.schemes.iter().map(|_| Key::Public(keys.clone())).collect())
+}
+
+/// What judges tokens. A public key never becomes a shared secret: everybody has it.
+fn token(record: &Record, scheme: &Scheme, secret: &Secret) -> Result<Key, Unusable> {
+    let algorithms = scheme.token.iter().flat_map(|rules| rules.algorithms.iter().copied());
+    let private: Vec<_> = algorithms.clone().filter_map(JwsAlgorithm::public).collect();
+    let shared: Vec<_> = algorithms.filter_map(JwsAlgorithm::secret).collect();
+    let text = secret.expose();
+    let is_public = public_key::is_public(text);
+    if shared.is_empty() || (is_public && !private.is_empty()) {
+        let public = Some(PublicKeys::read(text, &private)?);
+        return Ok(Key::Token(TokenKeys {
+            public,
+            ..TokenKeys::default()
+        }));
+    }
+    if is_public {
+        let help = format!(
+            "{} signs with a secret that only the two of you know: give that",
+            record.title
+        );
+        return Err(("this is a public key, which everybody may know".to_owned(), Some(help)));
+    }
+    let key = decode(record, secret)?;
+    let macs = shared
+        .iter()
+        .filter_map(|hash| Some((*hash, MacKey::new(*hash, &key)?)));
+    Ok(Key::Token(TokenKeys {
+        macs: macs.collect(),
+        public: None,
+    }))
 }
 
 fn decode(record: &Record, secret: &Secret) -> Result<Zeroizing<Vec<u8>>, Unusable> {

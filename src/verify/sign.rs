@@ -8,6 +8,7 @@ use zeroize::Zeroizing;
 
 use crate::time::Timestamp;
 
+use super::jwt::TokenRules;
 use super::place::{Fields, Place};
 use super::record::{Kind, Record, Scheme};
 use super::signature::Group;
@@ -73,7 +74,8 @@ impl Record {
 
     /// Whether what is configured can also sign: not where it is the provider's public key.
     pub fn is_signable(&self) -> bool {
-        !self.kind.is_public_key()
+        let signs = |scheme: &Scheme| scheme.token.as_ref().is_none_or(TokenRules::is_signable);
+        !self.kind.is_public_key() && self.schemes.iter().all(signs)
     }
 }
 
@@ -104,6 +106,22 @@ impl Verifier {
         };
         match record.kind {
             Kind::None => Err(CannotSign::Unsigned(title())),
+            Kind::Jwt => {
+                let fields = Fields::new(input.method, input.target, input.headers, input.body, &scheme.pointers)
+                    .asked(input.authority);
+                let urls = self.urls(scheme, &fields);
+                let with = Filling {
+                    fields: &fields,
+                    params: self.params(),
+                    timestamp: None,
+                    url: urls.first().ok_or_else(|| CannotSign::Incomplete(title()))?,
+                    group: None,
+                    secret: None,
+                };
+                let token = self.make_token(index, scheme, secret, &with, input.now)?;
+                let value = credential(token.as_bytes()).ok_or_else(|| CannotSign::NotInHeader(title()))?;
+                Ok(vec![(name.clone(), value)])
+            }
             Kind::Ed25519 | Kind::Ecdsa | Kind::Rsa => Err(CannotSign::ProviderOnly(title())),
             Kind::Hmac | Kind::Digest => self.sign_mac(input, index, scheme, name, secret),
             Kind::Token | Kind::Basic => {
@@ -122,7 +140,7 @@ impl Verifier {
     fn signing_secret(&self, now: Timestamp) -> Option<usize> {
         let live =
             || (0..self.secrets().len()).filter(|index| self.secrets().get(*index).is_some_and(|s| is_live(s, now)));
-        let signs = |index: &usize| self.mac_key(0, *index).is_some();
+        let signs = |index: &usize| self.mac_key(0, *index).is_some() || self.signs_tokens(*index);
         live().find(signs).or_else(|| live().next())
     }
 
@@ -150,7 +168,7 @@ impl Verifier {
                     signed.push((name.clone(), value));
                 }
                 Place::Query(_) | Place::NumberedHeaders(..) => return Err(CannotSign::NotInHeader(title())),
-                Place::Signature(_) | Place::Json(_) | Place::Form(_) => {}
+                Place::Signature(_) | Place::Json(_) | Place::Form(_) | Place::Body | Place::Claim(_) => {}
             }
         }
         let fields =

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use data_encoding::{BASE64, BASE64_NOPAD, BASE64URL, BASE64URL_NOPAD, Encoding as Codec, HEXLOWER_PERMISSIVE};
 
 use super::Reason;
+use super::jws::Members;
 use super::mac::Tag;
 use super::place::{Fields, Place};
 
@@ -19,6 +20,12 @@ const MAX_SIGNATURES: usize = 8;
 
 /// Longest signature by a public key, in bytes: that of an RSA key of 8192 bits, with room for base64's padding.
 const MAX_SIGNATURE: usize = 1026;
+
+/// Longest percent-encoded signature, in bytes: three characters for each of the longest one's.
+const MAX_ESCAPED: usize = 3 * 1368;
+
+/// Longest JSON that holds a signature, in bytes of base64.
+const MAX_JSON: usize = 4096;
 
 /// How digests are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +46,12 @@ pub(super) enum Encoding {
     Base64UrlNoPad,
     /// Base64 of the hexadecimal text.
     Base64OfHex,
+    /// Canonical base64 with padding, percent-encoded as in a URL (Alipay).
+    Base64Percent,
 }
 
 impl Encoding {
-    pub(super) const NAMED: [(&'static str, Self); 8] = [
+    pub(super) const NAMED: [(&'static str, Self); 9] = [
         ("hex", Self::Hex),
         ("hex_upper", Self::HexUpper),
         ("hex_0x", Self::Hex0x),
@@ -51,6 +60,7 @@ impl Encoding {
         ("base64url", Self::Base64Url),
         ("base64url_nopad", Self::Base64UrlNoPad),
         ("base64_of_hex", Self::Base64OfHex),
+        ("base64_percent", Self::Base64Percent),
     ];
 
     /// Its name in records.
@@ -77,6 +87,17 @@ impl Encoding {
         Some(room)
     }
 
+    /// As [`Encoding::decode_long`], and base64 with or without its padding: for values that a signature covers.
+    pub(super) fn decode_unpadded(self, text: &[u8]) -> Option<Vec<u8>> {
+        let bare = text.trim_ascii_end();
+        let bare = bare.strip_suffix(b"==").or(bare.strip_suffix(b"=")).unwrap_or(bare);
+        match self {
+            Self::Base64 | Self::Base64NoPad => Self::Base64NoPad.decode_long(bare),
+            Self::Base64Url | Self::Base64UrlNoPad => Self::Base64UrlNoPad.decode_long(bare),
+            other => other.decode_long(text),
+        }
+    }
+
     fn decode_into(self, text: &[u8], room: &mut [u8]) -> Option<usize> {
         match self {
             Self::Hex | Self::HexUpper => decode(&HEXLOWER_PERMISSIVE, text, room),
@@ -90,6 +111,13 @@ impl Encoding {
                     return None;
                 }
                 decode(&HEXLOWER_PERMISSIVE, &BASE64.decode(text).ok()?, room)
+            }
+            Self::Base64Percent => {
+                if text.len() > MAX_ESCAPED {
+                    return None;
+                }
+                let text: Vec<u8> = percent_encoding::percent_decode(text).collect();
+                decode(&BASE64, &text, room)
             }
         }
     }
@@ -106,6 +134,10 @@ impl Encoding {
             Self::Base64Url => BASE64URL.encode(digest),
             Self::Base64UrlNoPad => BASE64URL_NOPAD.encode(digest),
             Self::Base64OfHex => BASE64.encode(lower().as_bytes()),
+            Self::Base64Percent => {
+                let text = BASE64.encode(digest);
+                percent_encoding::utf8_percent_encode(&text, percent_encoding::NON_ALPHANUMERIC).to_string()
+            }
         }
     }
 }
@@ -147,6 +179,8 @@ pub(super) enum Parse {
     },
     /// The time first, then digests (Recurly).
     Positional { separator: String },
+    /// Base64 of a JSON object, one of whose members is the signature (eBay).
+    Base64Json { key: String },
 }
 
 /// Where the signature stands and how it is written.
@@ -180,6 +214,11 @@ impl<'v> Group<'v> {
         let mut values = self.keys.iter().filter(|(k, _)| *k == key).map(|(_, v)| *v);
         let first = values.next()?;
         values.all(|other| other == first).then_some(first)
+    }
+
+    /// Adds a value.
+    pub(super) fn set(&mut self, key: &'v [u8], value: &'v [u8]) {
+        self.keys.push((key, value));
     }
 
     /// A group with these values, for signing.
@@ -300,6 +339,14 @@ impl Form {
                 }
                 parts.for_each(|entry| self.claim(entry, wanted, group));
             }
+            Parse::Base64Json { key } => {
+                let line = line.trim_ascii();
+                let json = (line.len() <= MAX_JSON).then(|| BASE64.decode(line).ok()).flatten();
+                let members = json.and_then(|json| Members::read(&json));
+                if let Some(text) = members.as_ref().and_then(|members| members.text(key)) {
+                    self.claim(text.as_bytes(), wanted, group);
+                }
+            }
         }
     }
 
@@ -340,6 +387,7 @@ impl Form {
                 Some((_, time)) => format!("{time}{separator}{text}"),
                 None => text,
             },
+            Parse::Base64Json { key } => BASE64.encode(serde_json::json!({ key: text }).to_string().as_bytes()),
         }
     }
 }

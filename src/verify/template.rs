@@ -6,8 +6,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use http::HeaderName;
 use sha2::{Digest, Sha256};
 
+use super::atlassian;
 use super::form;
 use super::json::Pointer;
 use super::place::{Fields, Place};
@@ -30,7 +32,9 @@ enum Piece {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
+    AtlassianRequest,
     Body,
+    BodyBase64Url,
     BodySha256Hex,
     FormSorted,
     Method,
@@ -41,12 +45,19 @@ enum Token {
     Url,
     UrlNoQuery,
     Param(String),
-    Value { place: Place, optional: bool },
+    Value {
+        place: Place,
+        optional: bool,
+    },
+    /// `Name: value` and a line end for each header in the list that stands at the place.
+    HeaderLines(Place),
 }
 
 /// The tokens without a name behind them.
-const WORDS: [(&str, Token); 10] = [
+const WORDS: [(&str, Token); 12] = [
+    ("atlassian_request", Token::AtlassianRequest),
     ("body", Token::Body),
+    ("body_base64url", Token::BodyBase64Url),
     ("body_sha256_hex", Token::BodySha256Hex),
     ("form_sorted", Token::FormSorted),
     ("method", Token::Method),
@@ -131,8 +142,12 @@ impl Template {
 
     /// Whether the whole body is in it, as bytes, as digest or as all its fields.
     pub(super) fn covers_body(&self) -> bool {
-        self.tokens()
-            .any(|t| matches!(t, Token::Body | Token::BodySha256Hex | Token::FormSorted))
+        self.tokens().any(|t| {
+            matches!(
+                t,
+                Token::Body | Token::BodyBase64Url | Token::BodySha256Hex | Token::FormSorted
+            )
+        })
     }
 
     /// Whether the value at `place` is in it.
@@ -140,7 +155,8 @@ impl Template {
         let covers_whole = match place {
             Place::Json(_) | Place::Form(_) => self.covers_body(),
             Place::Query(_) => self.uses_url() || self.tokens().any(|t| *t == Token::PathQuery),
-            Place::Header(_) | Place::NumberedHeaders(..) | Place::Signature(_) => false,
+            Place::Body => self.covers_body(),
+            Place::Header(_) | Place::NumberedHeaders(..) | Place::Signature(_) | Place::Claim(_) => false,
         };
         covers_whole || self.places().any(|known| known == place)
     }
@@ -156,7 +172,7 @@ impl Template {
     /// The places in it.
     pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
         self.tokens().filter_map(|token| match token {
-            Token::Value { place, .. } => Some(place),
+            Token::Value { place, .. } | Token::HeaderLines(place) => Some(place),
             _ => None,
         })
     }
@@ -222,6 +238,12 @@ impl Token {
         let fields = with.fields;
         let value: Cow<'a, [u8]> = match self {
             Self::Body => Cow::Borrowed(fields.body),
+            Self::AtlassianRequest => Cow::Owned(atlassian::canonical(fields.method, fields.target)),
+            Self::BodyBase64Url => Cow::Owned(data_encoding::BASE64URL_NOPAD.encode(fields.body).into_bytes()),
+            Self::HeaderLines(place) => {
+                let names = lookup(place, with).unwrap_or_default();
+                Cow::Owned(header_lines(&names, fields).ok_or(Missing::InHead)?)
+            }
             Self::BodySha256Hex => {
                 let digest = data_encoding::HEXLOWER.encode(&Sha256::digest(fields.body));
                 Cow::Owned(digest.into_bytes())
@@ -257,6 +279,26 @@ fn lookup<'a>(place: &'a Place, with: &Filling<'a>) -> Option<Cow<'a, [u8]>> {
     }
 }
 
+/// Most headers of a list that is signed.
+const MAX_LISTED: usize = 32;
+
+/// The headers that a list names, in its order and spelling. A header that is absent or stands there twice is none.
+fn header_lines(names: &[u8], fields: &Fields<'_>) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    let names = names.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    for (index, name) in names.filter(|name| !name.is_empty()).enumerate() {
+        let header = HeaderName::from_bytes(name).ok()?;
+        if index >= MAX_LISTED || fields.is_repeated(&header) {
+            return None;
+        }
+        out.extend_from_slice(name);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(fields.header(&header)?);
+        out.push(b'\n');
+    }
+    Some(out)
+}
+
 fn parse_flat(text: &str, params: &[String], pieces: &mut Vec<Piece>) -> Result<(), String> {
     let mut literal = String::new();
     let mut rest = text;
@@ -288,6 +330,11 @@ fn parse_flat(text: &str, params: &[String], pieces: &mut Vec<Piece>) -> Result<
 fn parse_token(name: &str, params: &[String]) -> Result<Token, String> {
     if let Some((_, token)) = WORDS.iter().find(|(word, _)| *word == name) {
         return Ok(token.clone());
+    }
+    if let Some(place) = name.strip_prefix("header_lines:") {
+        return Place::parse(place)
+            .map(Token::HeaderLines)
+            .map_err(|why| format!("in `{{{name}}}`: {why}"));
     }
     if let Some((kind, tail)) = name.split_once(':') {
         let (kind, optional) = match kind.strip_suffix('?') {

@@ -255,6 +255,7 @@ impl Verifier {
                 let lines = scheme.signature.lines(&fields).map_err(rejection)?;
                 self.claims(scheme, &fields, &lines, head.received_at).map(|_claims| ())
             }
+            Kind::Jwt => self.refuse_token(scheme, &fields, head.received_at),
             Kind::Token | Kind::Basic => self.judge_token(scheme, &fields, head.received_at).map(|_index| ()),
             Kind::None => Ok(()),
         };
@@ -394,6 +395,10 @@ impl Verifier {
         let (secret_index, signed_at) = match self.record.kind {
             Kind::Hmac | Kind::Digest | Kind::Ed25519 | Kind::Ecdsa | Kind::Rsa => {
                 let (secret, signed_at) = self.judge_signature(index, scheme, &fields, head.received_at)?;
+                (Some(secret), signed_at)
+            }
+            Kind::Jwt => {
+                let (secret, signed_at) = self.judge_jws(index, scheme, &fields, head.received_at)?;
                 (Some(secret), signed_at)
             }
             Kind::Token | Kind::Basic => (Some(self.judge_token(scheme, &fields, head.received_at)?), None),
@@ -573,8 +578,9 @@ impl Verifier {
                 Key::Public(keys) => scheme.algorithm.is_some_and(|algorithm| {
                     let message: &Message = message.get_or_insert_with(|| algorithm.message(&payload));
                     let mut claimed = group.signatures.iter();
-                    claimed.any(|signature| keys.made(signature, algorithm, message))
+                    claimed.any(|signature| keys.made(signature, algorithm, message, None))
                 }),
+                Key::Token(_) => false,
             };
             if matches {
                 first = first.or(Some(index));
@@ -656,7 +662,7 @@ impl Verifier {
     pub(super) fn mac_key(&self, scheme: usize, secret: usize) -> Option<&MacKey> {
         match self.keys.get(scheme)?.get(secret)? {
             Key::Mac(key) => Some(key),
-            Key::Public(_) => None,
+            Key::Public(_) | Key::Token(_) => None,
         }
     }
 
@@ -678,6 +684,8 @@ impl Verifier {
     }
 }
 
+mod token;
+
 /// Whether the secret still vouches.
 pub(super) fn is_live(secret: &SourceSecret, now: Timestamp) -> bool {
     secret.not_after.is_none_or(|end| now < end)
@@ -687,7 +695,7 @@ fn rejection(reason: Reason) -> Rejection {
     Rejection { reason }
 }
 
-fn missing(missing: Missing) -> Reason {
+pub(super) fn missing(missing: Missing) -> Reason {
     match missing {
         Missing::InHead => Reason::MalformedSignature,
         Missing::InBody => Reason::BodyMalformed,

@@ -8,16 +8,35 @@ use data_encoding::{BASE64, BASE64_NOPAD, BASE64URL, BASE64URL_NOPAD, HEXLOWER_P
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-use super::Shown;
+use super::{Shown, jwk};
 
 /// Longest text of a key, in bytes: an RSA key of 8192 bits in PEM has 1,500, a certificate a few thousand.
 const MAX_TEXT: usize = 16 << 10;
 
 type Problem = (String, Option<String>);
 
-pub(super) fn read(text: &[u8]) -> Result<Shown, Problem> {
+/// Longest key set, in bytes.
+const MAX_SET: usize = 256 << 10;
+
+/// Whether a text is a public key beyond doubt: PEM, a key set, or DER in base64 or hexadecimal.
+pub(super) fn is_public(text: &[u8]) -> bool {
+    let text = std::str::from_utf8(text).unwrap_or_default().trim();
+    let is_der = |der: &Vec<u8>| der.len() > 32 && Shown::read(der.clone()).is_some();
+    text.contains("-----BEGIN ") || jwk::read(text).is_some() || candidates(text).iter().any(is_der)
+}
+
+pub(super) fn read(text: &[u8]) -> Result<Vec<Shown>, Problem> {
     let problem = |message: &str, help: &str| (message.to_owned(), Some(help.to_owned()));
     let text = std::str::from_utf8(text).unwrap_or_default().trim();
+    if text.starts_with('{') {
+        let keys = (text.len() <= MAX_SET).then(|| jwk::read(text)).flatten();
+        return keys.filter(|keys| !keys.is_empty()).ok_or_else(|| {
+            problem(
+                "the key set has no key that can be used",
+                "give the document whole: {\"keys\":[…]}",
+            )
+        });
+    }
     if text.is_empty() || text.len() > MAX_TEXT {
         return Err(problem(
             "this is no public key",
@@ -28,12 +47,15 @@ pub(super) fn read(text: &[u8]) -> Result<Shown, Problem> {
         true => pem(text)?,
         false => candidates(text),
     };
-    der.into_iter().find_map(Shown::read).ok_or_else(|| {
-        problem(
-            "this is no public key that can be read",
-            "give an Ed25519, P-256, P-384, P-521 or RSA key as the provider shows it: PEM, base64 or hexadecimal",
-        )
-    })
+    der.into_iter()
+        .find_map(Shown::read)
+        .map(|shown| vec![shown])
+        .ok_or_else(|| {
+            problem(
+                "this is no public key that can be read",
+                "give an Ed25519, P-256, P-384, P-521 or RSA key as the provider shows it: PEM, base64 or hexadecimal",
+            )
+        })
 }
 
 /// The bytes of the one PEM block.

@@ -61,9 +61,14 @@ impl Record {
     }
 
     fn explain_secret(&self) -> Option<String> {
+        let is_public = |scheme: &Scheme| {
+            let mut algorithms = scheme.token.iter().flat_map(|rules| &rules.algorithms);
+            algorithms.all(|algorithm| algorithm.secret().is_none())
+        };
         let text = match (self.kind, self.secret_encoding) {
             (Kind::None, _) => return None,
             (Kind::Basic, _) => "user:password".to_owned(),
+            (Kind::Jwt, _) if self.schemes.iter().all(is_public) => "the provider's public key: PEM or JWKS".to_owned(),
             (kind, _) if kind.is_public_key() => "the provider's public key: PEM, base64 or hexadecimal".to_owned(),
             (Kind::Token, _) | (_, SecretEncoding::Utf8) => "used as text".to_owned(),
             (_, SecretEncoding::Base64) => "base64".to_owned(),
@@ -106,6 +111,7 @@ fn explain_signature(kind: Kind, scheme: &Scheme) -> Option<String> {
             scheme.hash.as_str().to_uppercase(),
             form.encoding.as_str()
         ),
+        Kind::Jwt => return explain_token(scheme),
         Kind::Ed25519 | Kind::Ecdsa | Kind::Rsa => {
             let algorithm = scheme.algorithm?;
             let prehash = scheme
@@ -133,6 +139,7 @@ fn explain_signature(kind: Kind, scheme: &Scheme) -> Option<String> {
                 .map(|tag| format!(", by Ed25519 as `{tag}{tag_separator}…`"));
             format!(", as `{tag}{tag_separator}…`{}", public.unwrap_or_default())
         }
+        Parse::Base64Json { key } => format!(", as `{key}` of JSON in base64"),
         Parse::Positional { separator } => format!(", behind the time, divided by `{separator}`"),
     };
     let prefix = match form.prefix.as_str() {
@@ -140,6 +147,36 @@ fn explain_signature(kind: Kind, scheme: &Scheme) -> Option<String> {
         prefix => format!(", behind `{prefix}`"),
     };
     Some(format!("{place}: {how}{written}{prefix}"))
+}
+
+fn explain_token(scheme: &Scheme) -> Option<String> {
+    let rules = scheme.token.as_ref()?;
+    let algorithms: Vec<_> = rules.algorithms.iter().map(|algorithm| algorithm.name).collect();
+    let mut text = format!(
+        "{}: a {} by {}",
+        list(&scheme.signature.places),
+        if rules.detached { "detached JWS" } else { "JWT" },
+        algorithms.join(" or ")
+    );
+    let said = [("issuer", &rules.issuer), ("audience", &rules.audience)];
+    for (name, template) in said {
+        if let Some(template) = template {
+            text.push_str(&format!(", {name} {}", template.as_str()));
+        }
+    }
+    for claim in &rules.bound {
+        let hash = claim.hash.map(|hash| format!("{} of ", hash.as_str().to_uppercase()));
+        text.push_str(&format!(
+            ", {} = {}{}",
+            claim.name,
+            hash.unwrap_or_default(),
+            claim.value.as_str()
+        ));
+    }
+    if let Some(age) = rules.max_age {
+        text.push_str(&format!(", at most {} old", duration(age)));
+    }
+    Some(text)
 }
 
 fn explain_time(scheme: &Scheme) -> Option<String> {

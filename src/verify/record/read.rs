@@ -10,6 +10,8 @@ use crate::diagnostic::Diagnostics;
 use crate::reader::{self, At, Document, Section};
 use crate::verify::challenge::{Challenge, Condition};
 use crate::verify::json::Pointer;
+use crate::verify::jws::JwsAlgorithm;
+use crate::verify::jwt::TokenRules;
 use crate::verify::mac::Hash;
 use crate::verify::place::Place;
 use crate::verify::presets;
@@ -21,6 +23,8 @@ use crate::verify::url::UrlVariant;
 use crate::verify::window::{TimeUnit, Window};
 
 use super::{Confidence, IdMissing, Kind, Part, Record, Scheme, TimeRule};
+
+use self::keys::BoundDraft;
 
 mod keys;
 
@@ -63,6 +67,14 @@ draft! {
         padding: Padding,
         signature_format: SignatureFormat,
         prehash: Hash,
+        algorithms: Vec<JwsAlgorithm>,
+        detached: bool,
+        issuer: String,
+        audience: String,
+        body_claim: BoundDraft,
+        url_claim: BoundDraft,
+        max_age_seconds: i64,
+        clock_tolerance_seconds: i64,
         signature: Vec<Place>,
         parse: String,
         separator: String,
@@ -183,15 +195,7 @@ fn read_draft(mut section: Section<'_>, problems: &mut Diagnostics) -> Option<Dr
     for challenge in s.sections("challenge", problems).unwrap_or_default() {
         draft.challenges.extend(read_challenge(challenge, problems));
     }
-    s.not_in_this_version(&[
-        "algorithms",
-        "issuer",
-        "audience",
-        "body_claim",
-        "jwks",
-        "keys",
-        "learn",
-    ]);
+    s.not_in_this_version(&["jwks", "keys", "learn"]);
     section.finish(problems);
     if let Some(base) = base {
         if draft.variants.is_empty() {
@@ -254,6 +258,14 @@ fn read_scheme(s: &mut Section<'_>, problems: &mut Diagnostics) -> SchemeDraft {
         padding: s.choice("padding", &Padding::NAMED, problems),
         signature_format: s.choice("signature_format", &SignatureFormat::NAMED, problems),
         prehash: s.choice("prehash", &Hash::NAMED, problems),
+        algorithms: each(s, "algorithms", problems, keys::jws_algorithm),
+        detached: s.boolean("detached", problems),
+        issuer: s.string("issuer", problems),
+        audience: s.string("audience", problems),
+        body_claim: keys::bound(s, "body_claim", problems),
+        url_claim: keys::bound(s, "url_claim", problems),
+        max_age_seconds: s.integer("max_age_seconds", 1..=MAX_TOLERANCE_SECONDS, problems),
+        clock_tolerance_seconds: s.integer("clock_tolerance_seconds", 0..=600, problems),
         signature: places(s, "signature", problems),
         parse: s.string("parse", problems),
         separator: s.string("separator", problems),
@@ -295,7 +307,7 @@ fn read_habits(s: &mut Section<'_>, problems: &mut Diagnostics) -> HabitsDraft {
         secret_title: s.string("secret_title", problems),
         secret_env: s.string("secret_env", problems),
         dashboard: s.string("dashboard", problems),
-        kind: s.parsed("kind", problems, parse_kind),
+        kind: s.parsed("kind", problems, |text| named(text, &KINDS)),
         secret_encoding: s.choice("secret_encoding", &SecretEncoding::NAMED, problems),
         secret_strip_prefix: prefixes(s, problems),
         secret_normalise: s.choice("secret_normalise", &SecretNormalise::NAMED, problems),
@@ -385,7 +397,7 @@ fn compile(name: &str, draft: Draft, span: &Range<usize>, problems: &mut Diagnos
         schemes.push(scheme);
     }
     let when_pointers = check_conditions(&schemes, &whens, problems);
-    let covers = kind.signs_payload() && schemes.iter().all(Scheme::covers_body);
+    let covers = (kind.signs_payload() || kind == Kind::Jwt) && schemes.iter().all(Scheme::covers_body);
     let body_authenticated = value(habits.body_authenticated).unwrap_or(covers);
     if body_authenticated && !covers {
         let label = "`payload` does not hold the whole body";
@@ -447,6 +459,7 @@ fn compile_scheme(
 ) -> Option<Scheme> {
     let signature = compile_signature(kind, &draft, span, problems)?;
     let algorithm = keys::algorithm(kind, &draft, span, problems);
+    let token = keys::token(kind, &draft, params, span, problems);
     let time = compile_time(&draft, problems);
     let text = draft.payload.unwrap_or(At {
         value: "{body}".to_owned(),
@@ -486,8 +499,11 @@ fn compile_scheme(
         also_require.extend(equality(&line, params, problems));
     }
     let requires_url = |(left, right): &(Template, Template)| left.uses_url() || right.uses_url();
-    let uses_url =
-        payload.uses_url() || payload_variants.iter().any(Template::uses_url) || also_require.iter().any(requires_url);
+    let claims_url = token.as_ref().is_some_and(TokenRules::uses_url);
+    let uses_url = claims_url
+        || payload.uses_url()
+        || payload_variants.iter().any(Template::uses_url)
+        || also_require.iter().any(requires_url);
     Some(Scheme {
         uses_url,
         when: value(draft.when).unwrap_or_default(),
@@ -495,6 +511,7 @@ fn compile_scheme(
         signature,
         algorithm,
         prehash: value(draft.prehash),
+        token,
         payload,
         payload_variants,
         url_variants: value(draft.url_variants).unwrap_or_else(|| vec![UrlVariant::AsConfigured]),
@@ -531,7 +548,7 @@ fn compile_signature(
         (Some(places), _) if !places.value.is_empty() => places.value.clone(),
         (_, Kind::Basic) => vec![Place::Header(http::header::AUTHORIZATION)],
         (_, Kind::None) => Vec::new(),
-        (_, Kind::Hmac | Kind::Digest | Kind::Ed25519 | Kind::Ecdsa | Kind::Rsa | Kind::Token) => {
+        (_, Kind::Hmac | Kind::Digest | Kind::Ed25519 | Kind::Ecdsa | Kind::Rsa | Kind::Jwt | Kind::Token) => {
             let help = Some("say where it stands, such as `signature = [\"header:X-Signature\"]`".to_owned());
             problems.error(
                 span.clone(),
@@ -596,6 +613,15 @@ fn compile_parse(draft: &SchemeDraft, span: &Range<usize>, problems: &mut Diagno
         "positional" => Some(Parse::Positional {
             separator: separator(","),
         }),
+        "base64_json" => {
+            let key = draft
+                .signature_key
+                .as_ref()
+                .and_then(|found| found.value.first().cloned());
+            Some(Parse::Base64Json {
+                key: need("signature_key", key)?,
+            })
+        }
         _ => {
             let label = format!("expected one of {}", PARSES.join(", "));
             problems.error(at, "bad value for `parse`", label, None);
@@ -728,7 +754,7 @@ fn equality(line: &At<String>, params: &[String], problems: &mut Diagnostics) ->
     Some(sides)
 }
 
-const PARSES: [&str; 6] = ["plain", "kv", "list", "tagged", "positional", "pairs"];
+const PARSES: [&str; 7] = ["plain", "kv", "list", "tagged", "positional", "pairs", "base64_json"];
 
 const CONFIDENCES: [(&str, Confidence); 3] = [
     ("proven", Confidence::Proven),
@@ -740,23 +766,17 @@ const PARTS: [(&str, Part); 3] = [("id", Part::Id), ("type", Part::Type), ("body
 
 const ID_MISSING: [(&str, IdMissing); 2] = [("digest", IdMissing::Digest), ("reject", IdMissing::Reject)];
 
-const KINDS: [(&str, Kind); 8] = [
+const KINDS: [(&str, Kind); 9] = [
     ("hmac", Kind::Hmac),
     ("digest", Kind::Digest),
     ("ed25519", Kind::Ed25519),
     ("ecdsa", Kind::Ecdsa),
     ("rsa", Kind::Rsa),
+    ("jwt", Kind::Jwt),
     ("token", Kind::Token),
     ("basic", Kind::Basic),
     ("none", Kind::None),
 ];
-
-fn parse_kind(text: &str) -> Result<Kind, String> {
-    match text {
-        "jwt" => Err(format!("`{text}` is not in this version")),
-        text => named(text, &KINDS),
-    }
-}
 
 fn named<T: Copy>(text: &str, names: &[(&str, T)]) -> Result<T, String> {
     match names.iter().find(|(name, _)| *name == text) {

@@ -140,6 +140,18 @@ def sns():
     file.write()
 
 
+def alipay():
+    file = File("alipay", "docs.antom.com digital_signature")
+
+    def make(key, body, time):
+        signature = b64(sign_rsa(key, b"POST /in/abc123\nclient.1764435600." + body))
+        return {"client-id": "client", "request-time": "1764435600",
+                "signature": "algorithm=RSA256,keyVersion=1,signature=" + urllib.parse.quote(signature, safe="")}
+
+    usual(file, make, b'{"amount":1000}', (RSA, OTHER_RSA), lambda key: b64(der(key)))
+    file.write()
+
+
 def published():
     """Figures that the providers publish."""
     key = ("-----BEGIN PUBLIC KEY-----\nMIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAtqsEE4eI7EmzhcquGJXt\nLX9PMK0UH6Kl1WIR21sv8HtueG8BuvvpP3MiN7ltzmIhS8KaynCjN4l+620PnXeu\n"
@@ -206,5 +218,5 @@ def standard_webhooks():
 
 
 if __name__ == "__main__":
-    for make in (telnyx, tokenio, discord_events, utila, bridge, shipstation, sns, published, standard_webhooks):
+    for make in (telnyx, tokenio, discord_events, utila, bridge, shipstation, sns, alipay, published, standard_webhooks):
         make()

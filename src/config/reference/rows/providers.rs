@@ -8,7 +8,7 @@ pub(super) const TABLES: &[Table] = &[
         name: "providers.NAME",
         about: "A signing scheme of your own, in the language of the presets (`hooksluice providers NAME --toml` prints one). A \
                 place is `header:NAME`, `query:NAME`, `form:NAME` or `json:/pointer`; `sig:KEY` is an entry of the signature \
-                header itself.",
+                header itself, `jwt:CLAIM` what a token says, `body` the whole body.",
         restart: false,
         rows: &[
             row(
@@ -109,6 +109,38 @@ pub(super) const TABLES: &[Table] = &[
                 Text("sha256"),
                 "of the HMAC, digest or signature; `keccak256` only of a digest",
             ),
+            row(
+                "algorithms",
+                Unset,
+                "with which a token may be signed, such as `[\"RS256\"]`; required for `jwt`, and never taken from the token",
+            ),
+            row(
+                "detached",
+                Words("`false`"),
+                "the token has no payload of its own: `payload` is what it signs",
+            ),
+            row("issuer", Unset, "what the token's `iss` must be, a template"),
+            row("audience", Unset, "what the token's `aud` must be or have, a template"),
+            row(
+                "body_claim",
+                Unset,
+                "the claim that is the body's digest; `absent = \"empty_body\"` where it may be missing then",
+            ),
+            row(
+                "url_claim",
+                Unset,
+                "the claim that is the URL (`value`), or with `hash` its digest",
+            ),
+            row(
+                "max_age_seconds",
+                Unset,
+                "how long ago a token may have been issued (`iat`)",
+            ),
+            row(
+                "clock_tolerance_seconds",
+                Words("0"),
+                "how far the token's clock may be off",
+            ),
             row("padding", Words("`\"pkcs1\"`"), "of RSA signatures"),
             row("signature_format", Words("`\"der\"`"), "of ECDSA signatures"),
             row(
@@ -127,7 +159,7 @@ pub(super) const TABLES: &[Table] = &[
             row(
                 "signature_key",
                 Unset,
-                "which entries are signatures (`kv`); several divided by a bar",
+                "which entries are signatures (`kv`, `base64_json`); several divided by a bar",
             ),
             row("tag", Unset, "what stands before a signature (`tagged`, `pairs`)"),
             row("tag_separator", Words("that of `parse`"), "between tag and signature"),
