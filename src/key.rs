@@ -74,7 +74,12 @@ impl fmt::Debug for DedupeKey {
 /// # Errors
 /// [`Reason::MissingId`] when the rule needs an id, the request has none, and the source says `id_missing = "reject"`.
 pub fn dedupe_key(request: &VerifiedRequest, rule: &DedupeRule) -> Result<DedupeKey, Rejection> {
-    if !rule.parts.contains(&Part::Id) || request.dedupe_id().is_some() {
+    // The body is asked where the id names less than one delivery, an object say. A provider that only rings a bell
+    // sends the same id and the same body when the object changes again, so there neither can tell.
+    if request.rings_only() && rule.parts.contains(&Part::Body) {
+        return Ok(digest_key(request));
+    }
+    if !rule.parts.contains(&Part::Id) || id(request, &rule.parts).is_some() {
         return Ok(rule_key(request, &rule.parts));
     }
     match rule.id_missing {
@@ -101,13 +106,21 @@ pub fn body_mark(request: &VerifiedRequest) -> [u8; 8] {
     [a, b, c, d, e, f, g, h]
 }
 
+/// An id that decides alone is the one that the record names for it and no other; beside the body any will do.
+fn id<'r>(request: &'r VerifiedRequest, parts: &[Part]) -> Option<&'r str> {
+    match parts {
+        [Part::Id] => request.deciding_id(),
+        _ => request.dedupe_id(),
+    }
+}
+
 fn rule_key(request: &VerifiedRequest, parts: &[Part]) -> DedupeKey {
     // The rule's name is part of the key: a source whose rule changes must not take an old key for a new one.
     let mut hash = start(request, "rule");
     field(&mut hash, &[u8::try_from(parts.len()).unwrap_or(u8::MAX)]);
     for part in parts {
         let (name, value) = match part {
-            Part::Id => ("id", request.dedupe_id().unwrap_or_default().as_bytes()),
+            Part::Id => ("id", id(request, parts).unwrap_or_default().as_bytes()),
             Part::Type => ("type", request.event_type().unwrap_or_default().as_bytes()),
             Part::Body => ("body", request.body_digest().as_slice()),
         };
@@ -322,6 +335,23 @@ mod tests {
     }
 
     #[test]
+    fn an_id_that_the_record_does_not_name_for_it_decides_never_alone() {
+        let text = "delivery_id = \"json:/document\"\ndedupe_id = \"header:X-Delivery\"";
+        let send = |headers: &[(&str, &str)], body| verified(text, None, request("/in", headers, body));
+        let alone = rule(&[Part::Id]);
+        let key = |request: &VerifiedRequest| dedupe_key(request, &alone).unwrap();
+        let (sent, completed) = ("{\"document\":1,\"s\":0}", "{\"document\":1,\"s\":1}");
+        assert_eq!(
+            key(&send(&[("x-delivery", "a")], sent)),
+            key(&send(&[("x-delivery", "a")], completed))
+        );
+        assert_ne!(key(&send(&[], sent)), key(&send(&[], completed)));
+        assert_eq!(key(&send(&[], sent)).kind(), KeyKind::Digest);
+        let with_body = rule(&[Part::Id, Part::Body]);
+        assert_eq!(dedupe_key(&send(&[], sent), &with_body).unwrap().kind(), KeyKind::Rule);
+    }
+
+    #[test]
     fn requests_without_content_of_their_own_are_never_the_same_again() {
         let parts = rule(&[Part::Id]);
         let empty = || verified("", None, request("/in", &[], ""));
@@ -329,6 +359,16 @@ mod tests {
         assert_ne!(dedupe_key(&empty(), &parts), dedupe_key(&empty(), &parts));
         assert_ne!(dedupe_key(&ping(), &parts), dedupe_key(&ping(), &parts));
         assert_eq!((content_digest(&empty()), content_digest(&ping())), (None, None));
+        let of_an_object = || {
+            let text = "ping = true\ndelivery_id = \"json:/id\"";
+            verified(text, None, request("/in", &[], "{\"id\":\"tr_1\"}"))
+        };
+        let with_body = rule(&[Part::Id, Part::Type, Part::Body]);
+        assert_ne!(
+            dedupe_key(&of_an_object(), &with_body),
+            dedupe_key(&of_an_object(), &with_body)
+        );
+        assert_eq!(dedupe_key(&of_an_object(), &parts), dedupe_key(&of_an_object(), &parts));
         assert!(content_digest(&verified("", None, request("/in", &[], "{}"))).is_some());
     }
 

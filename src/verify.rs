@@ -164,6 +164,8 @@ pub struct VerifiedRequest {
 struct Names {
     delivery_id: Option<String>,
     dedupe_id: Option<String>,
+    /// The record names a place of its own for the id that decides.
+    names_dedupe_id: bool,
     event_type: Option<String>,
     record_scope: Option<String>,
 }
@@ -190,6 +192,14 @@ impl VerifiedRequest {
         self.names.dedupe_id.as_deref().or(self.names.delivery_id.as_deref())
     }
 
+    /// The id that may decide alone: where the record names another than the delivery id for it, only that one.
+    pub fn deciding_id(&self) -> Option<&str> {
+        match self.names.names_dedupe_id {
+            true => self.names.dedupe_id.as_deref(),
+            false => self.delivery_id(),
+        }
+    }
+
     /// The provider's name for the kind of event, where the request has one.
     pub fn event_type(&self) -> Option<&str> {
         self.names.event_type.as_deref()
@@ -204,6 +214,11 @@ impl VerifiedRequest {
     /// its requests only ring a bell (`ping`).
     pub fn has_content(&self) -> bool {
         self.has_content && !self.request.body.is_empty()
+    }
+
+    /// The provider's record says that its requests only ring a bell (`ping`): two with the same bytes are two events.
+    pub fn rings_only(&self) -> bool {
+        !self.has_content
     }
 
     /// SHA-256 of the body, worked out once.

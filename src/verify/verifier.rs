@@ -410,6 +410,7 @@ impl Verifier {
         let names = Names {
             delivery_id: fields.text(&scheme.delivery_id),
             dedupe_id: fields.text(&scheme.dedupe_id),
+            names_dedupe_id: !scheme.dedupe_id.is_empty(),
             event_type: fields.text(&scheme.event_type),
             record_scope: self
                 .record
