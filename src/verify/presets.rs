@@ -360,6 +360,27 @@ mod tests {
     /// with the provider's own page that says so.
     const DECIDED_BY_ID: &[(&str, &str)] = &[
         (
+            "anthropic",
+            "https://platform.claude.com/docs/en/managed-agents/webhooks",
+        ),
+        (
+            "btcpay",
+            "https://docs.btcpayserver.org/API/Greenfield/v1/#tag/Webhooks",
+        ),
+        (
+            "chargebee",
+            "https://apidocs.chargebee.com/docs/api/events/event-object",
+        ),
+        (
+            "circleci",
+            "https://circleci.com/docs/reference/outbound-webhooks-reference/",
+        ),
+        ("clerk", "https://clerk.com/docs/guides/development/webhooks/overview"),
+        (
+            "dodopayments",
+            "https://docs.dodopayments.com/developer-resources/webhooks#idempotency",
+        ),
+        (
             "github",
             "https://docs.github.com/en/webhooks/webhook-events-and-payloads#delivery-headers",
         ),
@@ -370,6 +391,29 @@ mod tests {
         (
             "gitlab-signing",
             "https://docs.gitlab.com/user/project/integrations/webhooks/#delivery-headers",
+        ),
+        ("heroku", "https://devcenter.heroku.com/articles/app-webhooks-schema"),
+        (
+            "make",
+            "https://developers.make.com/event-subscription/implementation/retries-duplicates-and-ordering",
+        ),
+        (
+            "pagerduty",
+            "https://github.com/PagerDuty/developer-docs/blob/main/docs/webhooks/02-Behavior.md",
+        ),
+        ("pandadoc", "https://developers.pandadoc.com/docs/webhook-deduplication"),
+        ("razorpay", "https://razorpay.com/docs/webhooks/best-practices"),
+        (
+            "revenuecat",
+            "https://www.revenuecat.com/docs/integrations/webhooks/event-types-and-fields",
+        ),
+        (
+            "revenuecat-header",
+            "https://www.revenuecat.com/docs/integrations/webhooks/event-types-and-fields",
+        ),
+        (
+            "signatureapi",
+            "https://signatureapi.com/docs/api/guides/best-practices/idempotent-webhooks",
         ),
         ("slack", "https://docs.slack.dev/apis/events-api#callback-field"),
         (
