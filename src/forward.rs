@@ -36,7 +36,6 @@ pub mod settings;
 #[cfg(test)]
 mod share_tests;
 pub mod signature;
-pub mod standard_webhooks;
 mod tempo;
 #[cfg(test)]
 mod tests;

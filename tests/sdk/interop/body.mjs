@@ -1,5 +1,6 @@
 // Providers that sign the body and nothing else.
 
+
 import * as gocardless from "gocardless-nodejs/webhooks";
 import { signatureHelper as kontent } from "@kontent-ai/webhook-helper";
 import { validateSignature as line } from "@line/bot-sdk";
@@ -7,10 +8,11 @@ import ModernTreasury from "modern-treasury";
 import { WebhookEventVerifier as Onfido } from "@onfido/api";
 import coinbase from "coinbase-commerce-node";
 import { verifyWebhookSignature as hookdeck } from "@hookdeck/sdk/webhooks/helpers.js";
+import mailtrap from "mailtrap";
 import razorpay from "razorpay/dist/utils/razorpay-utils.js";
 
 import { python } from "../python.mjs";
-import { hmac, json, oddBodies } from "./common.mjs";
+import { differ, hmac, json, oddBodies } from "./common.mjs";
 
 const keys = {
   secret: "body-test-secret-0123456789abcdef",
@@ -95,6 +97,14 @@ export const body = [
     ...sha256("Mailtrap-Signature", "hex"),
     make: () => json({ events: [{ event: "delivery", event_id: "1" }] }),
     verify: python("mailtrap"),
+  },
+  {
+    source: "mailtrap",
+    npm: "mailtrap",
+    ...keys,
+    ...sha256("Mailtrap-Signature", "hex"),
+    make: () => json({ events: [{ event: "delivery", event_id: "1" }] }),
+    verify: ({ body, headers }, secret) => mailtrap.verifyWebhookSignature(body, headers["mailtrap-signature"], secret),
   },
   {
     source: "modern-treasury",

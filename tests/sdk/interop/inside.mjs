@@ -1,6 +1,7 @@
 // Providers whose signature stands inside the body.
 
 import adyen from "@adyen/api-library";
+import braintree from "braintree";
 
 import { python } from "../python.mjs";
 import { hmac } from "./common.mjs";
@@ -16,6 +17,18 @@ const edited = (message, edit) => {
   edit(value);
   return { body: Buffer.from(JSON.stringify(value)) };
 };
+
+const multipart = (value) =>
+  `------B\r\nContent-Disposition: form-data; name="json"\r\n\r\n${JSON.stringify(value)}\r\n------B--\r\n`;
+const fieldOf = (body) => JSON.parse(/\r\n\r\n(.*)\r\n------B--/s.exec(body.toString())[1]);
+
+const gateway = (privateKey, publicKey) =>
+  new braintree.BraintreeGateway({
+    environment: braintree.Environment.Sandbox,
+    merchantId: "merchant",
+    publicKey,
+    privateKey,
+  });
 
 const itemOf = (value) => value.notificationItems[0].NotificationRequestItem;
 

@@ -1,9 +1,12 @@
 // Providers that sign a time with the body, in a form of their own.
 
+
+import Crisp from "crisp-api";
 import Finch from "@tryfinch/finch-api";
 import Mux from "@mux/mux-node";
 import Retell from "retell-sdk";
 import * as sanity from "@sanity/webhook";
+import { WebflowClient } from "webflow-api";
 import { WorkOS } from "@workos-inc/node";
 
 import { python } from "../python.mjs";
@@ -14,6 +17,16 @@ const keys = {
   otherSecret: "timed-other-secret-fedcba9876543210",
   cases: oddBodies,
 };
+/** Without what the SDK prints to the console. */
+async function quietly(body) {
+  const { debug } = console;
+  console.debug = () => {};
+  try {
+    return await body();
+  } finally {
+    console.debug = debug;
+  }
+}
 const hex = (secret, text) => hmac("sha256", secret, text, "hex");
 const workos = {
   ...keys,
@@ -32,6 +45,27 @@ export const timed = [
       "x-webhook-signature": hmac("sha256", secret, `${at * 1000}${body}`, "base64"),
     }),
     verify: python("cashfree"),
+  },
+  {
+    source: "crisp",
+    npm: "crisp-api",
+    ...keys,
+    make: () => json({ event: "message:send", website_id: "1" }),
+    sign: ({ body, at, secret }) => ({
+      "X-Crisp-Request-Timestamp": String(at * 1000),
+      "X-Crisp-Signature": hex(secret, `[${at * 1000};${body}]`),
+    }),
+    verify: ({ text, headers }, secret) =>
+      new Crisp.default().verifyWidget(
+        secret,
+        JSON.parse(text),
+        headers["x-crisp-request-timestamp"],
+        headers["x-crisp-signature"],
+      ),
+    differs: {
+      ...differ(["odd JSON", "CRLF, indented"], "reject", "accept", "the SDK signs JSON that it printed anew"),
+      ...differ(["one more byte"], "accept", "reject", "the SDK signs JSON that it printed anew"),
+    },
   },
   {
     source: "elevenlabs",
@@ -112,6 +146,20 @@ export const timed = [
     verify: python("terra"),
     past: 400,
     future: 700,
+  },
+  {
+    source: "webflow",
+    npm: "webflow-api",
+    ...keys,
+    make: () => json({ _id: "1", triggerType: "form_submission" }),
+    sign: ({ body, at, secret }) => ({
+      "x-webflow-timestamp": String(at * 1000),
+      "x-webflow-signature": hex(secret, `${at * 1000}:${body}`),
+    }),
+    verify: ({ text, headers }, secret) =>
+      new WebflowClient({ accessToken: "unused" }).webhooks.verifySignature({ headers, body: text, secret }),
+    past: 400,
+    differs: differ(["signed 400 s ago"], "accept", "reject", "the SDK leaves the time to the app; the documents ask to look at it"),
   },
   {
     source: "workos",

@@ -1,5 +1,6 @@
 // Providers that sign where a request goes.
 
+
 import hubspot from "@hubspot/api-client";
 import { WebhookSignatureValidator as MercadoPago } from "mercadopago";
 import plivo from "plivo";

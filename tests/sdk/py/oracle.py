@@ -76,6 +76,18 @@ def increase(request):
     return bool(client.events.unwrap(request.text, headers=request.headers, key=request.secret))
 
 
+def lark(request):
+    from lark_oapi.core.model import RawRequest
+    from lark_oapi.event.dispatcher_handler import EventDispatcherHandler
+
+    raw = RawRequest()
+    raw.uri = request.url
+    raw.headers = {name.title(): value for name, value in request.headers.items()}
+    raw.body = request.body
+    EventDispatcherHandler.builder(request.secret, "").build()._verify_sign(raw, request.secret)
+    return True
+
+
 def terra(request):
     from terra.utils.verify_signature import verify_terra_webhook_signature
 
@@ -87,6 +99,16 @@ def viber(request):
 
     bot = Api(BotConfiguration(name="test", avatar="", auth_token=request.secret))
     return bot.verify_signature(request.body, request.headers.get("x-viber-content-signature"))
+
+
+def wechat_mp(request):
+    from urllib.parse import parse_qs
+
+    from wechatpy.utils import check_signature
+
+    query = {name: values[0] for name, values in parse_qs(urlsplit(request.url).query).items()}
+    check_signature(request.secret, query["signature"], query["timestamp"], query["nonce"])
+    return True
 
 
 def whop(request):
@@ -110,8 +132,11 @@ CHECKS = {
     "mailersend": anymail("mailersend", "MailerSendTrackingWebhookView", "signing_secret"),
     "mailgun": anymail("mailgun", "MailgunTrackingWebhookView", "webhook_signing_key"),
     "mailtrap": anymail("mailtrap", "MailtrapTrackingWebhookView", "tracking_secret"),
+    "mandrill": anymail("mandrill", "MandrillCombinedWebhookView", "webhook_key"),
+    "lark": lark,
     "terra": terra,
     "viber": viber,
+    "wechat-mp": wechat_mp,
     "whop": whop,
     "workos": workos,
 }
