@@ -36,6 +36,7 @@ pub mod settings;
 #[cfg(test)]
 mod share_tests;
 pub mod signature;
+pub mod standard_webhooks;
 mod tempo;
 #[cfg(test)]
 mod tests;

@@ -30,6 +30,7 @@ mod jwt;
 mod mac;
 mod place;
 mod public_key;
+mod renewal;
 mod secrets;
 mod signature;
 mod template;
@@ -44,6 +45,7 @@ pub mod url;
 
 pub use hint::Hint;
 pub use mac::Hash;
+pub use renewal::Hindrance;
 pub use verifier::{Rejected, SourceSecret, Tolerance, Verified, Verifier, VerifierOptions, VerifierProblem};
 
 /// Why a request was refused. Metrics, logs and `hooksluice verify` share these words; the sender learns none.

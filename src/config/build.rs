@@ -16,13 +16,13 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
+use self::upstream::signing;
 use crate::admin::AdminSettings;
 use crate::config::defaults::{self, Quantity, Setting};
 use crate::config::file::{self, File};
 use crate::config::secrets::Secrets;
 use crate::config::{Config, Fixed, Live};
 use crate::diagnostic::Diagnostics;
-use crate::forward::settings::SignaturePolicy;
 use crate::id::UpstreamName;
 use crate::ingest::source::{Limits, Source};
 use crate::reader::At;
@@ -40,6 +40,7 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
         own: [listen, admin.listen],
         egress: Arc::new(egress::build(&file.egress, problems)),
         roots: upstream::SystemRoots::new(secrets),
+        secrets,
     };
     let upstreams: Vec<_> = file
         .upstreams
@@ -52,7 +53,7 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
     let routes = route::build_all(file, &limits, &upstreams, &sources, problems);
     require_something(file, problems);
     unused_upstreams(file, problems);
-    stale_signatures(file, &sources, problems);
+    signing::judge(file, &upstreams, &sources, secrets, problems);
     let window = store::raised_window(file, &sources, store.window, problems);
     let redis = store::redis(file, &store, secrets, problems);
     let by_source = sources.iter().any(|source| source.clients.is_some());
@@ -317,27 +318,6 @@ fn unused_upstreams(file: &File, problems: &mut Diagnostics) {
                 "neither a source nor a route names it; only a replay can reach it",
                 None,
             );
-        }
-    }
-}
-
-/// `signature = "fresh"` was asked for, and some scheme does not allow it: the time that it signs is in the body.
-fn stale_signatures(file: &File, sources: &[Source], problems: &mut Diagnostics) {
-    for (name, upstream) in &file.upstreams {
-        let Some(policy) = &upstream.signature else { continue };
-        if policy.value != SignaturePolicy::Fresh {
-            continue;
-        }
-        let to_it = |source: &&Source| source.upstreams.iter().any(|to| to.as_str() == name.value);
-        for source in sources.iter().filter(to_it) {
-            if !source.verifier.record().signs_fresh() {
-                problems.warning(
-                    policy.span.clone(),
-                    format!("requests of source `{}` cannot be signed anew", source.name),
-                    "they keep their original signature headers",
-                    Some("the app must not judge their age".to_owned()),
-                );
-            }
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use crate::config::file::Signature;
 use crate::dedupe::settings::RedisSettings;
-use crate::forward::settings::SignaturePolicy;
 use crate::reader::{show_duration, show_size};
 
 /// What a key is when it is not written, and what it may be.
@@ -74,7 +74,7 @@ pub(super) const RETRY_FIRST: Setting<Duration> = setting(secs(5), ms(1), DAY);
 pub(super) const RETRY_MAX: Setting<Duration> = setting(HOUR, ms(1), secs(7 * 86_400));
 pub(super) const GIVE_UP_AFTER: Setting<Duration> = setting(secs(7 * 86_400), ms(1), TEN_YEARS);
 pub(super) const GIVE_UP_REFUSED: Setting<Duration> = setting(DAY, ms(1), TEN_YEARS);
-pub(super) const SIGNATURE: SignaturePolicy = SignaturePolicy::Auto;
+pub(super) const SIGNATURE: Signature = Signature::Auto;
 
 /// Streams of events and WebSockets may be silent for long; what is silent for longer has nobody at its other end.
 pub(super) const ROUTE_IDLE_TIMEOUT: Setting<Duration> = setting(HOUR, ms(10), DAY);

@@ -21,7 +21,7 @@ pub(super) use self::egress::Egress;
 pub(super) use self::idempotency::Idempotency;
 pub(super) use self::route::Route;
 pub(super) use self::tls::{Tls, TlsCertificate};
-pub(super) use self::upstream::{Retry, Upstream, UpstreamTls};
+pub(super) use self::upstream::{Retry, Signature, Upstream, UpstreamTls};
 use self::values::{
     DELIVERING, TOKEN_KEYS, address, dedupe_rule, methods, networks, params, secret, secrets, text_or_secret, tolerance,
 };

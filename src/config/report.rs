@@ -11,7 +11,7 @@ use crate::config::mask::mask;
 use crate::dedupe::protocol::OnDown;
 use crate::dedupe::settings::{Namespace, RedisSettings};
 use crate::diagnostic::{Diagnostics, Severity, line_and_column};
-use crate::forward::settings::{Late, UpstreamSettings};
+use crate::forward::settings::{Late, SignaturePolicy, UpstreamSettings};
 use crate::id::UpstreamName;
 use crate::ingest::clients::{ClientName, Clients};
 use crate::ingest::source::Source;
@@ -22,6 +22,7 @@ use crate::reader::{show_duration, show_size};
 use crate::routes::idempotency::{IdempotencySettings, OnAmbiguous};
 use crate::routes::settings::RouteSettings;
 use crate::store::settings::Place;
+use crate::verify::Hindrance;
 
 /// The problems of one configuration, with a copy of its text in which every possible secret is masked.
 #[derive(Clone, Debug)]
@@ -166,10 +167,11 @@ pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
     for upstream in &live.upstreams {
         let rate = upstream.rate.map(|rate| format!(", {rate}")).unwrap_or_default();
         line(format_args!(
-            "upstream  {}: {}, {} at once{rate}",
+            "upstream  {}: {}, {} at once{rate}{}",
             upstream.name,
             describe_remote(&upstream.remote),
-            upstream.concurrency
+            upstream.concurrency,
+            describe_signature(&upstream.signature),
         ));
     }
     if let Some(egress) = live
@@ -186,6 +188,15 @@ pub(super) fn summary(name: &str, config: &Config, report: &Report) -> String {
         line(format_args!("route     {}", describe_route(route)));
         if let Some(keys) = &route.idempotency {
             line(format_args!("keys      {}: {}", route.name, describe_keys(keys)));
+        }
+    }
+    for source in &live.sources {
+        if let Some(hindrance) = stays_as_signed(source, &live.upstreams) {
+            line(format_args!(
+                "note      source {}: {hindrance}, so late forwards carry what the provider signed, and an app that judges the \
+                 signed time refuses them; signature = \"standard-webhooks\" on the upstream signs what every provider sends",
+                source.name
+            ));
         }
     }
     if live.sources.iter().any(|source| source.rate.is_some()) {
@@ -248,6 +259,29 @@ fn describe_remote(remote: &Remote) -> String {
         }
     }
     format!("{}{protocol}{tls}", remote.origin.to_string().trim_end_matches('/'))
+}
+
+fn describe_signature(policy: &SignaturePolicy) -> String {
+    match policy {
+        SignaturePolicy::Auto => String::new(),
+        SignaturePolicy::Original => "; signatures as they came".to_owned(),
+        SignaturePolicy::Fresh => "; signed anew in each provider's scheme".to_owned(),
+        SignaturePolicy::StandardWebhooks(secrets) => match secrets.count() {
+            1 => "; signed in the scheme of Standard Webhooks".to_owned(),
+            count => format!("; signed in the scheme of Standard Webhooks with each of {count} secrets"),
+        },
+    }
+}
+
+/// Why forwards of the source under `auto` can come too late for an app that judges the signed time.
+fn stays_as_signed(source: &Source, upstreams: &[UpstreamSettings]) -> Option<Hindrance> {
+    let record = source.verifier.record();
+    let by_auto = |to: &UpstreamName| {
+        let found = upstreams.iter().find(|upstream| upstream.name == *to);
+        found.is_some_and(|upstream| upstream.signature == SignaturePolicy::Auto)
+    };
+    let matters = record.signs_time() && source.upstreams.iter().any(by_auto);
+    record.hindrance().filter(|_hindrance| matters)
 }
 
 fn describe_egress(egress: &Egress) -> Option<String> {
@@ -335,9 +369,6 @@ fn describe(source: &Source) -> String {
     }
     if !record.body_authenticated() {
         notes.push_str("; its signature does NOT cover the body");
-    }
-    if record.signs_time() && !record.signs_fresh() {
-        notes.push_str("; late forwards keep the original signature");
     }
     if let Some(synchronous) = &source.synchronous {
         notes.push_str(&format!(

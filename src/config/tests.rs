@@ -15,6 +15,7 @@ use crate::time::Timestamp;
 
 mod idempotency;
 mod mistakes;
+mod signing;
 mod tls;
 mod upstream_tls;
 
@@ -351,7 +352,14 @@ fn what_a_person_should_see_is_a_warning() {
         text.replace("[sources.a]", "signature = \"fresh\"\n[sources.a]")
     };
     good(&fresh("stripe"));
-    warned(&fresh("linear"), &["requests of source `a` cannot be signed anew"]);
+    warned(
+        &fresh("linear"),
+        &[
+            "requests of source `a` cannot be signed anew",
+            "the signed time stands in the body",
+            "refuses what is forwarded late",
+        ],
+    );
     warned(
         &with_source("accept_unsigned = true\n[providers.open]\nkind = \"none\"")
             .replace("github", "open")

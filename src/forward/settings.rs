@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 
+use crate::forward::standard_webhooks::StandardWebhooks;
 use crate::id::UpstreamName;
 use crate::net::connections::Remote;
 use crate::reader::Rate;
@@ -12,7 +13,7 @@ use crate::store::settings::LaneSettings;
 use crate::verify::Verifier;
 
 /// Which signature headers an attempt carries (DESIGN section 4, "Signatures after a delay").
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SignaturePolicy {
     /// The original headers while the forward is younger than half of the provider's tolerance, after that as `Fresh`
     /// where the scheme can be signed, else the original.
@@ -21,6 +22,8 @@ pub enum SignaturePolicy {
     Original,
     /// Signed anew in the provider's own scheme with the same secret and the current time.
     Fresh,
+    /// Signed in one scheme for all providers, with secrets of the upstream's own.
+    StandardWebhooks(StandardWebhooks),
 }
 
 /// When and for how long a failed dispatch is tried again.

@@ -10,22 +10,44 @@ use crate::forward::settings::SignaturePolicy;
 use crate::store::model::StoredEvent;
 use crate::time::Timestamp;
 use crate::verify::Verifier;
-use crate::verify::sign::SignInput;
+use crate::verify::sign::{CannotSign, SignInput};
 
-/// The headers that replace received ones in an attempt at `now`; none when the received ones go on.
+/// The headers that replace received ones in an attempt at `now`; none when the received ones go on. `verifier` is the
+/// source's, while it is configured.
 ///
 /// What cannot be signed anew goes on as it came: `check` says so, and an app that looks at the time will refuse it.
-pub fn fresh(
-    policy: SignaturePolicy,
-    verifier: &Verifier,
+pub fn headers(
+    policy: &SignaturePolicy,
+    verifier: Option<&Verifier>,
     event: &StoredEvent,
     now: Timestamp,
 ) -> Vec<(HeaderName, HeaderValue)> {
-    let age = now.since(event.received_at);
-    if !event.verified || !wants_fresh(policy, verifier.tolerance(), age) || !verifier.record().signs_fresh() {
-        return Vec::new();
-    }
-    let signed = verifier.sign(&SignInput {
+    let signed = match (policy, verifier) {
+        // It says who forwards these bytes, whatever the source is and was.
+        (SignaturePolicy::StandardWebhooks(secrets), _) => secrets.sign(event, now),
+        (SignaturePolicy::Original, _) | (_, None) => return Vec::new(),
+        (SignaturePolicy::Auto | SignaturePolicy::Fresh, Some(verifier)) => {
+            let age = now.since(event.received_at);
+            let is_wanted = *policy == SignaturePolicy::Fresh || is_late(verifier.tolerance(), age);
+            if !event.verified || !is_wanted || !verifier.record().signs_fresh() {
+                return Vec::new();
+            }
+            fresh(verifier, event, now)
+        }
+    };
+    signed.unwrap_or_else(|error| {
+        debug!(source = %event.source, event = %event.id, %error, "not signed anew");
+        Vec::new()
+    })
+}
+
+/// Signed in the provider's own scheme.
+fn fresh(
+    verifier: &Verifier,
+    event: &StoredEvent,
+    now: Timestamp,
+) -> Result<Vec<(HeaderName, HeaderValue)>, CannotSign> {
+    verifier.sign(&SignInput {
         method: &event.method,
         target: &event.target,
         authority: event.authority.as_deref(),
@@ -33,10 +55,6 @@ pub fn fresh(
         body: &event.body,
         now,
         secret_index: same_secret(verifier, event, now),
-    });
-    signed.unwrap_or_else(|error| {
-        debug!(source = %event.source, event = %event.id, %error, "not signed anew");
-        Vec::new()
     })
 }
 
@@ -53,12 +71,8 @@ fn same_secret(verifier: &Verifier, event: &StoredEvent, now: Timestamp) -> Opti
 /// signature for `tolerance` (`None`: for ever, as schemes without a time do).
 ///
 /// Half of the tolerance, since the time that the provider signed lies before ours, and the app's clock may differ.
-fn wants_fresh(policy: SignaturePolicy, tolerance: Option<Duration>, age: Duration) -> bool {
-    match policy {
-        SignaturePolicy::Original => false,
-        SignaturePolicy::Fresh => true,
-        SignaturePolicy::Auto => tolerance.is_some_and(|tolerance| age >= tolerance / 2),
-    }
+fn is_late(tolerance: Option<Duration>, age: Duration) -> bool {
+    tolerance.is_some_and(|tolerance| age >= tolerance / 2)
 }
 
 #[cfg(test)]
@@ -67,6 +81,7 @@ mod tests {
     use http::{HeaderMap, Method};
 
     use super::*;
+    use crate::forward::standard_webhooks::StandardWebhooks;
     use crate::id::{EventId, Position, SourceName};
     use crate::request::{RawRequest, RequestHead};
     use crate::secret::Secret;
@@ -148,9 +163,9 @@ mod tests {
         let verifier = stripe(vec![secret("whsec_1", "a", None)]);
         let event = event(&verifier, "a");
         let days_later = RECEIVED_AT.after(Duration::from_secs(3 * 86_400));
-        let original = fresh(SignaturePolicy::Original, &verifier, &event, days_later);
+        let original = headers(&SignaturePolicy::Original, Some(&verifier), &event, days_later);
         assert!(original.is_empty() && !app_accepts(&verifier, &event, original, days_later));
-        let auto = fresh(SignaturePolicy::Auto, &verifier, &event, days_later);
+        let auto = headers(&SignaturePolicy::Auto, Some(&verifier), &event, days_later);
         assert!(app_accepts(&verifier, &event, auto, days_later));
     }
 
@@ -159,8 +174,8 @@ mod tests {
         let verifier = stripe(vec![secret("whsec_1", "a", None)]);
         let event = event(&verifier, "a");
         let soon = RECEIVED_AT.after(Duration::from_secs(100));
-        assert!(fresh(SignaturePolicy::Auto, &verifier, &event, soon).is_empty());
-        assert_eq!(fresh(SignaturePolicy::Fresh, &verifier, &event, soon).len(), 1);
+        assert!(headers(&SignaturePolicy::Auto, Some(&verifier), &event, soon).is_empty());
+        assert_eq!(headers(&SignaturePolicy::Fresh, Some(&verifier), &event, soon).len(), 1);
     }
 
     #[test]
@@ -174,8 +189,8 @@ mod tests {
         let only = |text: &str| stripe(vec![secret(text, "only", None)]);
         for (after, signs) in [(3000, "whsec_old"), (7200, "whsec_new")] {
             let now = RECEIVED_AT.after(Duration::from_secs(after));
-            let headers = fresh(SignaturePolicy::Auto, &verifier, &event, now);
-            assert!(app_accepts(&only(signs), &event, headers, now), "after {after} s");
+            let signed = headers(&SignaturePolicy::Auto, Some(&verifier), &event, now);
+            assert!(app_accepts(&only(signs), &event, signed, now), "after {after} s");
         }
     }
 
@@ -189,30 +204,53 @@ mod tests {
         // Linear's time stands in the body, which is never changed.
         let stripe_event = event(&stripe(vec![secret("whsec_1", "a", None)]), "a");
         let now = RECEIVED_AT.after(Duration::from_secs(86_400));
-        assert!(fresh(SignaturePolicy::Fresh, &verifier.unwrap(), &stripe_event, now).is_empty());
+        assert!(headers(&SignaturePolicy::Fresh, Some(&verifier.unwrap()), &stripe_event, now).is_empty());
         let unverified = StoredEvent {
             verified: false,
             ..stripe_event
         };
         let verifier = stripe(vec![secret("whsec_1", "a", None)]);
-        assert!(fresh(SignaturePolicy::Fresh, &verifier, &unverified, now).is_empty());
+        assert!(headers(&SignaturePolicy::Fresh, Some(&verifier), &unverified, now).is_empty());
     }
 
     #[test]
     fn auto_signs_anew_from_half_of_the_tolerance_on() {
         let tolerance = Some(Duration::from_secs(300));
-        for (policy, tolerance, age, fresh) in [
-            (SignaturePolicy::Auto, tolerance, 0, false),
-            (SignaturePolicy::Auto, tolerance, 149, false),
-            (SignaturePolicy::Auto, tolerance, 150, true),
-            (SignaturePolicy::Auto, tolerance, 1_000_000, true),
-            (SignaturePolicy::Auto, None, 1_000_000, false),
-            (SignaturePolicy::Original, tolerance, 1_000_000, false),
-            (SignaturePolicy::Fresh, tolerance, 0, true),
-            (SignaturePolicy::Fresh, None, 0, true),
+        for (tolerance, age, late) in [
+            (tolerance, 0, false),
+            (tolerance, 149, false),
+            (tolerance, 150, true),
+            (tolerance, 1_000_000, true),
+            (None, 1_000_000, false),
         ] {
-            let found = wants_fresh(policy, tolerance, Duration::from_secs(age));
-            assert_eq!(found, fresh, "{policy:?} {tolerance:?} {age}");
+            assert_eq!(
+                is_late(tolerance, Duration::from_secs(age)),
+                late,
+                "{tolerance:?} {age}"
+            );
         }
+    }
+
+    #[test]
+    fn an_upstreams_own_signature_asks_nothing_of_the_source() {
+        let verifier = stripe(vec![secret("whsec_1", "a", None)]);
+        let verified = event(&verifier, "a");
+        let unverified = StoredEvent {
+            verified: false,
+            ..verified.clone()
+        };
+        let secrets = StandardWebhooks::new(vec![Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")]);
+        let policy = SignaturePolicy::StandardWebhooks(secrets.unwrap());
+        for (event, source) in [
+            (&verified, Some(&verifier)),
+            (&unverified, Some(&verifier)),
+            (&verified, None),
+        ] {
+            let signed = headers(&policy, source, event, RECEIVED_AT);
+            let names: Vec<_> = signed.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(names, ["webhook-id", "webhook-timestamp", "webhook-signature"]);
+        }
+        // The others sign with the source's secrets, which are gone with it.
+        assert!(headers(&SignaturePolicy::Fresh, None, &verified, RECEIVED_AT).is_empty());
     }
 }

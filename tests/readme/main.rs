@@ -49,6 +49,14 @@ const NOT_PLAYED: &[(&str, &str)] = &[
         "hooksluice idempotency list --state ambiguous        # each with its record: ROUTE/DIGEST, given whole below",
         "needs calls of which nobody knows; tests/idempotency/admin.rs makes them and resolves them",
     ),
+    (
+        "import { createServer } from \"node:http\";",
+        "needs an npm package; tests/sdk/signing.mjs runs it behind hooksluice",
+    ),
+    (
+        "import os",
+        "needs a PyPI package; tests/sdk/signing.mjs runs it behind hooksluice",
+    ),
 ];
 
 fn reason(block: &Block) -> Option<&'static str> {

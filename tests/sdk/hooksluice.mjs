@@ -37,13 +37,21 @@ signature = "fresh"
 ${sources.join("")}`;
 }
 
-/** Starts `binary serve` and waits until it is ready. */
+/** Starts `binary serve` with every provider as a source and waits until it is ready. */
 export async function startHooksluice(binary, app, later) {
   const folder = mkdtempSync(join(tmpdir(), "hooksluice-sdk-"));
-  const file = join(folder, "hooksluice.toml");
-  writeFileSync(file, configuration(folder, app, later));
   const secrets = Object.fromEntries(providers.map((provider) => [secretVariable(provider), provider.secret]));
-  const child = spawn(binary, ["serve", "-c", file], { cwd: folder, env: { PATH: process.env.PATH, ...secrets } });
+  return serve(binary, folder, configuration(folder, app, later), secrets);
+}
+
+/**
+ * Starts `binary serve` in `folder`, with that configuration and environment, and waits until it is ready. When it has
+ * ended the folder goes, unless it is to be kept for another start.
+ */
+export async function serve(binary, folder, text, environment, { keep = false } = {}) {
+  const file = join(folder, "hooksluice.toml");
+  writeFileSync(file, text);
+  const child = spawn(binary, ["serve", "-c", file], { cwd: folder, env: { PATH: process.env.PATH, ...environment } });
   // Whatever ends this process, the child does not outlive it.
   const killAtExit = () => child.kill("SIGKILL");
   process.once("exit", killAtExit);
@@ -77,9 +85,11 @@ export async function startHooksluice(binary, app, later) {
       const code = await ended;
       clearTimeout(timer);
       process.removeListener("exit", killAtExit);
-      rmSync(folder, { recursive: true, force: true });
+      if (!keep) rmSync(folder, { recursive: true, force: true });
       return code;
     },
+    /** SIGHUP: the configuration is read again. */
+    reload: () => child.kill("SIGHUP"),
     /** Log lines at WARN or ERROR, and lines that are no log lines at all. */
     complaints: () => output.filter((line) => !["INFO", "DEBUG", "TRACE"].includes(logged(line).level)),
     /** The sum of a metric's series that carry `labels`. */

@@ -14,7 +14,9 @@ import { lines, startApp } from "./app.mjs";
 import { judge, signAnew } from "./commands.mjs";
 import { startHooksluice } from "./hooksluice.mjs";
 import { interop } from "./interop.mjs";
+import { lateForwards } from "./late.mjs";
 import { compose, now, providers, sdkAccepts } from "./providers.mjs";
+import { signedForwards } from "./signing.mjs";
 
 const WHOLE_RUN_MS = 240_000;
 const INTEROP_MS = 300_000;
@@ -369,6 +371,8 @@ if (values.hooksluice) {
   const binary = absolute(values.hooksluice);
   for (const provider of providers) await commands(binary, provider);
   await wholeWay(binary);
+  await lateForwards(binary, check, until);
+  await signedForwards(binary, check, until);
 }
 summary(rows);
 finish();

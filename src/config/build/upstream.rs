@@ -1,5 +1,6 @@
 //! `[upstreams.NAME]`.
 
+pub(super) mod signing;
 mod tls;
 
 use std::net::{IpAddr, SocketAddr};
@@ -13,6 +14,7 @@ pub(super) use self::tls::SystemRoots;
 use super::{count, or, span, within};
 use crate::config::defaults;
 use crate::config::file;
+use crate::config::secrets::Secrets;
 use crate::diagnostic::Diagnostics;
 use crate::forward::settings::{Retry, UpstreamSettings};
 use crate::id::UpstreamName;
@@ -27,6 +29,7 @@ pub(super) struct Ground<'e> {
     pub(super) own: [SocketAddr; 2],
     pub(super) egress: Arc<Egress>,
     pub(super) roots: SystemRoots<'e>,
+    pub(super) secrets: Secrets<'e>,
 }
 
 pub(super) fn build(
@@ -51,6 +54,7 @@ pub(super) fn build(
         problems,
     );
     let retry = retry(&written.retry, &path, problems);
+    let signature = signing::build(written, &path, ground.secrets, problems);
     let url = written.url.as_ref()?;
     let origin = origin(url, &path, ground, problems)?;
     let tls = tls::build(written, &origin, url.span.clone(), &path, &ground.roots, problems)?;
@@ -67,7 +71,7 @@ pub(super) fn build(
         burst: written.burst.as_ref().and_then(|burst| u32::try_from(burst.value).ok()),
         timeout,
         retry,
-        signature: or(&written.signature, defaults::SIGNATURE),
+        signature: signature?,
         preserve_host: or(&written.preserve_host, false),
     })
 }

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use super::values::signature_policy;
-use super::{maybe, one, require};
+use super::values::signing_secrets;
+use super::{SecretEntry, maybe, one, require};
 use crate::diagnostic::Diagnostics;
-use crate::forward::settings::SignaturePolicy;
 use crate::net::connections::Protocol;
 use crate::reader::{At, Rate, Section};
 
@@ -27,11 +26,26 @@ pub(in crate::config) struct Upstream {
     /// Waits and give-up.
     pub retry: Retry,
     /// Signature headers.
-    pub signature: Option<At<SignaturePolicy>>,
+    pub signature: Option<At<Signature>>,
+    /// `signing_secret` or `signing_secrets`, for [`Signature::StandardWebhooks`].
+    pub signing_secrets: Option<At<Vec<SecretEntry>>>,
     /// The original `Host`.
     pub preserve_host: Option<At<bool>>,
     /// `tls = { … }`.
     pub tls: Option<At<UpstreamTls>>,
+}
+
+/// `signature`: what [`crate::forward::settings::SignaturePolicy`] becomes, with the secrets beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::config) enum Signature {
+    /// As received while young, fresh later.
+    Auto,
+    /// As received.
+    Original,
+    /// The provider's scheme, signed now.
+    Fresh,
+    /// One scheme for all providers, with secrets of the upstream's own.
+    StandardWebhooks,
 }
 
 /// `retry = { … }`.
@@ -81,7 +95,17 @@ impl Upstream {
             burst: section.integer("burst", 1..=1_000_000, problems),
             timeout: section.duration("timeout", problems),
             retry: one(&mut section, "retry", problems, Retry::read),
-            signature: signature_policy(&mut section, problems),
+            signature: section.choice(
+                "signature",
+                &[
+                    ("auto", Signature::Auto),
+                    ("original", Signature::Original),
+                    ("fresh", Signature::Fresh),
+                    ("standard-webhooks", Signature::StandardWebhooks),
+                ],
+                problems,
+            ),
+            signing_secrets: signing_secrets(&mut section, problems),
             preserve_host: section.boolean("preserve_host", problems),
             tls: maybe(&mut section, "tls", problems, UpstreamTls::read),
         };

@@ -12,7 +12,6 @@ use toml::de::DeValue;
 
 use super::{SecretEntry, SecretFrom};
 use crate::diagnostic::Diagnostics;
-use crate::forward::settings::SignaturePolicy;
 use crate::key::Part;
 use crate::reader::{At, Kind, Section, article, parse_duration};
 use crate::secret::Secret;
@@ -34,43 +33,86 @@ const LISTED_KEYS: &[&str] = &[
 ];
 /// Keys of a secret reference that stands alone.
 pub(super) const TOKEN_KEYS: &[&str] = &["env", "file", "credential", "value"];
+/// The same in a list, which a directory may fill.
+const LISTED_TOKEN_KEYS: &[&str] = &["env", "file", "credential", "directory", "value"];
 const SECRET_HELP: &str =
     "refer to it: { env = \"NAME\" }, { file = \"/run/secrets/NAME\" } or { credential = \"NAME\" }";
 
+/// What a source's requests are checked with.
 pub(super) fn secrets(section: &mut Section<'_>, problems: &mut Diagnostics) -> Option<At<Vec<SecretEntry>>> {
-    section.describe("secret", Kind::Secret);
-    section.describe("secrets", Kind::Form("list of secret references"));
-    let (single, list) = (section.value("secret"), section.value("secrets"));
-    if single.is_some() && list.is_some() {
-        problems.error(
-            section.key_span("secret"),
-            format!("`{}` has both `secret` and `secrets`", section.path()),
-            "one of them must go",
-            Some("move it into the list: all secrets of `secrets` are tried".to_owned()),
-        );
-    }
-    if let Some(span) = section.key_span("secret") {
-        let value = secret(section, "secret", SECRET_KEYS, problems).into_iter().collect();
-        return Some(At { value, span });
-    }
-    let span = section.key_span("secrets")?;
-    let items = section.items("secrets", "a list of secret references", problems);
-    if items.as_ref().is_some_and(|items| items.value.is_empty()) {
-        problems.error(
-            span.clone(),
-            format!("`{}` is empty", section.full("secrets")),
-            "a source without a secret would accept what anybody sends",
-            Some(SECRET_HELP.to_owned()),
-        );
-    }
-    let mut value = Vec::new();
-    for item in items.map(|items| items.value).unwrap_or_default() {
-        match item.section() {
-            Some(entry) => value.push(secret_entry(entry, LISTED_KEYS, problems)),
-            None => not_a_reference(&item.path, item.span, problems),
+    let keys = OneOrMany {
+        one: "secret",
+        many: "secrets",
+        keys: SECRET_KEYS,
+        listed: LISTED_KEYS,
+        use_of_all: "all secrets of `secrets` are tried",
+        without: "a source without a secret would accept what anybody sends",
+    };
+    keys.read(section, problems)
+}
+
+/// What forwards to an upstream are signed with.
+pub(super) fn signing_secrets(section: &mut Section<'_>, problems: &mut Diagnostics) -> Option<At<Vec<SecretEntry>>> {
+    let keys = OneOrMany {
+        one: "signing_secret",
+        many: "signing_secrets",
+        keys: TOKEN_KEYS,
+        listed: LISTED_TOKEN_KEYS,
+        use_of_all: "each forward carries a signature of every secret of `signing_secrets`",
+        without: "without a secret nothing can be signed",
+    };
+    keys.read(section, problems)
+}
+
+/// A key for one secret beside a key for a list of them.
+struct OneOrMany {
+    one: &'static str,
+    many: &'static str,
+    /// What a reference may say, and what it may say in the list.
+    keys: &'static [&'static str],
+    listed: &'static [&'static str],
+    use_of_all: &'static str,
+    /// What an empty list would mean.
+    without: &'static str,
+}
+
+impl OneOrMany {
+    fn read(&self, section: &mut Section<'_>, problems: &mut Diagnostics) -> Option<At<Vec<SecretEntry>>> {
+        let Self { one, many, .. } = *self;
+        section.describe(one, Kind::Secret);
+        section.describe(many, Kind::Form("list of secret references"));
+        let (single, list) = (section.value(one), section.value(many));
+        if single.is_some() && list.is_some() {
+            problems.error(
+                section.key_span(one),
+                format!("`{}` has both `{one}` and `{many}`", section.path()),
+                "one of them must go",
+                Some(format!("move it into the list: {}", self.use_of_all)),
+            );
         }
+        if let Some(span) = section.key_span(one) {
+            let value = secret(section, one, self.keys, problems).into_iter().collect();
+            return Some(At { value, span });
+        }
+        let span = section.key_span(many)?;
+        let items = section.items(many, "a list of secret references", problems);
+        if items.as_ref().is_some_and(|items| items.value.is_empty()) {
+            problems.error(
+                span.clone(),
+                format!("`{}` is empty", section.full(many)),
+                self.without,
+                Some(SECRET_HELP.to_owned()),
+            );
+        }
+        let mut value = Vec::new();
+        for item in items.map(|items| items.value).unwrap_or_default() {
+            match item.section() {
+                Some(entry) => value.push(secret_entry(entry, self.listed, problems)),
+                None => not_a_reference(&item.path, item.span, problems),
+            }
+        }
+        Some(At { value, span })
     }
-    Some(At { value, span })
 }
 
 pub(super) fn secret(
@@ -149,9 +191,9 @@ fn secret_entry(mut section: Section<'_>, keys: &[&'static str], problems: &mut 
             problems.error(
                 span,
                 format!("`{path}` takes one secret, and a directory may hold many"),
-                "`directory` belongs into a source's list `secrets`",
+                "`directory` belongs into a list: `secrets` of a source, `signing_secrets` of an upstream",
                 Some(
-                    "write `secrets = [{ directory = \"/run/secrets/NAME\" }]`, or name one `file` of it here"
+                    "write it as [{ directory = \"/run/secrets/NAME\" }] there, or name one `file` of it here"
                         .to_owned(),
                 ),
             );
@@ -340,41 +382,6 @@ pub(super) fn dedupe_rule(section: &mut Section<'_>, problems: &mut Diagnostics)
     let usable = !parts.is_empty() && parts.len() == found.value.len();
     usable.then_some(At {
         value: parts,
-        span: found.span,
-    })
-}
-
-pub(super) fn signature_policy(section: &mut Section<'_>, problems: &mut Diagnostics) -> Option<At<SignaturePolicy>> {
-    section.describe("signature", Kind::Choice(vec!["auto", "original", "fresh"]));
-    let found = section.string("signature", problems)?;
-    let value = match found.value.as_str() {
-        "auto" => SignaturePolicy::Auto,
-        "original" => SignaturePolicy::Original,
-        "fresh" => SignaturePolicy::Fresh,
-        "standard-webhooks" => {
-            problems.error(
-                found.span,
-                format!(
-                    "`{} = \"standard-webhooks\"` is not in this version",
-                    section.full("signature")
-                ),
-                "known, but not built yet; it is refused rather than ignored",
-                Some("use \"auto\", \"original\" or \"fresh\"".to_owned()),
-            );
-            return None;
-        }
-        _ => {
-            problems.error(
-                found.span,
-                format!("bad value for `{}`", section.full("signature")),
-                "expected \"auto\", \"original\" or \"fresh\"",
-                None,
-            );
-            return None;
-        }
-    };
-    Some(At {
-        value,
         span: found.span,
     })
 }

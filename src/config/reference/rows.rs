@@ -369,7 +369,18 @@ const TABLES: &[Table] = &[
             row(
                 "signature",
                 Text("auto"),
-                "`auto` signs anew what is forwarded late, `original` never, `fresh` always",
+                "`auto` signs anew what is forwarded late, `original` never, `fresh` always; `standard-webhooks` signs everything \
+                 in that scheme, with secrets of its own",
+            ),
+            row(
+                "signing_secret",
+                Unset,
+                "what `standard-webhooks` signs with: `whsec_` and the base64 of 24 to 64 bytes",
+            ),
+            row(
+                "signing_secrets",
+                Unset,
+                "several, 8 at most: each forward carries a signature of every one, so that they can be rotated",
             ),
             row(
                 "preserve_host",
@@ -587,7 +598,8 @@ const TABLES: &[Table] = &[
             row(
                 "directory",
                 Unset,
-                "each file in it that is not hidden is a secret, with the file's name as label. In `secrets` of a source",
+                "each file in it that is not hidden is a secret, with the file's name as label. In `secrets` of a source and \
+                 `signing_secrets`",
             ),
             row(
                 "label",

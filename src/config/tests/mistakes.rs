@@ -274,11 +274,38 @@ fn each_mistake_is_told_with_its_place_and_a_way_out() {
         ),
         (
             with_source("[upstreams.b]\nurl = \"http://b\"\nsignature = \"standard-webhooks\""),
-            &["is not in this version"],
+            &[
+                "`upstreams.b` has no signing secret",
+                "add `signing_secret = { env = \"NAME\" }`",
+                "openssl rand",
+            ],
+        ),
+        (
+            with_source("[upstreams.b]\nurl = \"http://b\"\nsigning_secret = { env = \"SECRET\" }"),
+            &["`upstreams.b` has a signing secret that nothing would use"],
+        ),
+        (
+            with_source(
+                "[upstreams.b]\nurl = \"http://b\"\nsignature = \"standard-webhooks\"\nsigning_secret = { env = \"SECRET\" }",
+            ),
+            &["`upstreams.b` cannot sign", "base64 of 24 to 64 bytes"],
+        ),
+        (
+            with_source("[upstreams.b]\nurl = \"http://b\"\nsignature = \"standard-webhooks\"\nsigning_secrets = []"),
+            &["`upstreams.b.signing_secrets` is empty"],
+        ),
+        (
+            with_source(
+                "[upstreams.b]\nurl = \"http://b\"\nsignature = \"standard-webhooks\"\nsigning_secret = \"hunter2\"",
+            ),
+            &[
+                "bad value for `upstreams.b.signing_secret`",
+                "expected a secret reference",
+            ],
         ),
         (
             with_source("[upstreams.b]\nurl = \"http://b\"\nsignature = \"none\""),
-            &["expected \"auto\", \"original\" or \"fresh\""],
+            &["expected \"auto\", \"original\", \"fresh\" or \"standard-webhooks\""],
         ),
         (
             with_source("[upstreams.b]\nurl = \"http://b\"\nretry = { first = \"2h\" }"),
@@ -487,7 +514,10 @@ fn a_secret_that_is_missing_or_odd_stops_the_start() {
         ("secret = { credential = \"\" }", &["which is no path"]),
         (
             "secret = { directory = \"/run/secrets/acme\" }",
-            &["takes one secret", "`secrets = [{ directory = "],
+            &[
+                "takes one secret",
+                "`secrets` of a source, `signing_secrets` of an upstream",
+            ],
         ),
         (
             "secrets = [{ directory = \"/run/none\" }]",

@@ -87,9 +87,8 @@ impl Driver {
         let source = self.common.source(&dispatch.event.source);
         let source = source.as_ref().map(|source| &source.settings);
         let target = source.and_then(|source| source.forward_path.as_ref());
-        let signature = source.map_or_else(Vec::new, |source| {
-            signature::fresh(setup.settings.signature, &source.verifier, &dispatch.event, now)
-        });
+        let verifier = source.map(|source| &*source.verifier);
+        let signature = signature::headers(&setup.settings.signature, verifier, &dispatch.event, now);
         let request = setup.envelope.request(dispatch, target, signature);
         let want = match source.and_then(|source| source.synchronous) {
             Some(_) => Want::Reply,
