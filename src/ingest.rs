@@ -36,6 +36,7 @@ use crate::forward::Forwarder;
 use crate::forward::answer::{Answered, Question, Unanswered};
 use crate::forward::settings::Synchronous;
 use crate::ingest::body::{Budget, Unread};
+use crate::ingest::hearing::Hearing;
 use crate::ingest::refusal_log::RefusalLog;
 use crate::ingest::respond::{Accepted, Refusal};
 use crate::ingest::source::{Limits, Source};
@@ -48,13 +49,14 @@ use crate::store::Store;
 use crate::store::model::NewEvent;
 use crate::store::reply::Want;
 use crate::store::secrets::SecretMark;
-use crate::telemetry::metrics::{Metrics, SecretUse, SourceMetrics};
+use crate::telemetry::metrics::{Metrics, Patience, SecretUse, SourceMetrics};
 use crate::time::{Clock, Monotonic, Timestamp};
 use crate::verify::{ChallengeAnswer, Reason, Verified};
 
 pub mod body;
 pub mod client;
 pub mod clients;
+mod hearing;
 mod refusal_log;
 pub mod remember;
 pub mod respond;
@@ -109,6 +111,8 @@ pub struct Served {
     secrets: Vec<SecretUse>,
     rate: Option<Arc<Mutex<Pace>>>,
     patience: Duration,
+    /// When the sender gives up, where that is known.
+    gives_up: Option<Arc<Patience>>,
 }
 
 /// How a request to a source ended well.
@@ -178,6 +182,7 @@ impl Ingest {
         &self,
         served: &Arc<Served>,
         tally: &mut Tally<'_>,
+        hearing: &mut Hearing<'_>,
         head: RequestHead,
         body: Incoming,
         peer: &Peer,
@@ -219,6 +224,7 @@ impl Ingest {
                 return Err(Refusal::Unverified(rejected.rejection.reason, rejected.request));
             }
         };
+        hearing.is_the_senders();
         let received_at = event.request().head.received_at;
         if let Some(index) = event.proof().secret_index {
             served.secret_used(index, received_at);
@@ -336,14 +342,16 @@ impl Ingest {
         let head = self.head(parts, peer);
         let client = head.client;
         let mut tally = Tally::new(&served.metrics, &self.lasting.clock, &self.lasting.tracker, began);
-        let ended = self.receive(served, &mut tally, head, body, peer).await;
+        let mut hearing = Hearing::new(served, &self.lasting.clock, began);
+        let ended = self.receive(served, &mut tally, &mut hearing, head, body, peer).await;
         tally.end(|took| served.count(&ended, took));
         if let Err(refusal) = &ended {
             self.lasting
                 .refusals
                 .log(&served.source, client, refusal, self.lasting.clock.monotonic());
         }
-        match ended {
+        let mut why = None;
+        let response = match ended {
             Ok(Answer::Stored(Stored::Appended(receipt) | Stored::Known { receipt, .. })) => {
                 respond::accepted(&Accepted::new(receipt, &served.source))
             }
@@ -354,8 +362,10 @@ impl Ingest {
             }
             Ok(Answer::Challenge(answer)) => respond::challenge(answer),
             Ok(Answer::Probe(response)) => response,
-            Err(refusal) => respond::refused(&refusal, &served.source),
-        }
+            Err(refusal) => respond::refused(why.insert(refusal), &served.source),
+        };
+        hearing.answered(response.status(), why.as_ref());
+        response
     }
 
     fn unread(&self, headers: &HeaderMap, body: Incoming) -> Unread<'_> {
@@ -414,6 +424,7 @@ impl Served {
         Self {
             // Eight tenths of the sender's patience: the answer must still travel.
             patience: source.sender_deadline.map_or(PATIENCE, |deadline| deadline * 4 / 5),
+            gives_up: metrics.sender_gives_up(source.sender_rule),
             rate,
             metrics,
             secrets,

@@ -334,6 +334,22 @@ pub struct SourceStatus {
     pub failed: u64,
     /// Its secrets, in the order of the configuration.
     pub secrets: Vec<SecretStatus>,
+    /// How near its sender is to giving up; absent where it is not known when it does.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub sender: Option<SenderStatus>,
+}
+
+/// How much of a sender's patience is used, by what this process has answered since its start.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct SenderStatus {
+    /// Its rule, in words.
+    pub gives_up_after: String,
+    /// `documented`, or `hint`: nobody has confirmed the rule.
+    pub confidence: String,
+    /// Of its limit, by requests whose signature held; 100 and more when it is reached.
+    pub used_percent: u64,
+    /// The same if refused requests that may have been the sender's were.
+    pub possibly_used_percent: u64,
 }
 
 /// One secret of a source.
@@ -620,7 +636,14 @@ mod tests {
                     ..GivenAnswer::default()
                 }),
             ),
-            ("SourceStatus", json!(SourceStatus::default())),
+            (
+                "SourceStatus",
+                json!(SourceStatus {
+                    sender: Some(SenderStatus::default()),
+                    ..SourceStatus::default()
+                }),
+            ),
+            ("SenderStatus", json!(SenderStatus::default())),
             (
                 "SecretStatus",
                 json!(SecretStatus {
@@ -711,6 +734,8 @@ mod tests {
             ("Replayed", json!(Replayed::default())),
             ("Status", json!(Status::default())),
             ("StoreStatus", json!(StoreStatus::default())),
+            ("SourceStatus", json!(SourceStatus::default())),
+            ("SenderStatus", json!(SenderStatus::default())),
             ("SecretStatus", json!(SecretStatus::default())),
             ("RouteStatus", json!(RouteStatus::default())),
             ("IdempotencyStatus", json!(IdempotencyStatus::default())),

@@ -8,8 +8,8 @@ use axum::extract::State;
 
 use super::Admin;
 use super::dto::{
-    ConfigurationStatus, IdempotencyStatus, RedisStatus, RefusedStatus, RouteStatus, SecretStatus, SourceStatus,
-    Status, StoreStatus, UpstreamStatus,
+    ConfigurationStatus, IdempotencyStatus, RedisStatus, RefusedStatus, RouteStatus, SecretStatus, SenderStatus,
+    SourceStatus, Status, StoreStatus, UpstreamStatus,
 };
 use super::error::ApiError;
 use crate::reload;
@@ -20,7 +20,7 @@ use crate::telemetry::metrics::{
     RecordMetrics, RequestOutcome, RouteMetrics, RouteOutcome, SecretFacts, SecretUse, SourceMetrics, Standing,
     UpstreamMetrics,
 };
-use crate::time::Timestamp;
+use crate::time::{Monotonic, Timestamp};
 
 /// How long a status waits for the store's numbers: a person looks.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -35,7 +35,7 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>) -> Result<Json<Statu
             Some("the counts are unknown: no answer in time".to_owned()),
         ),
     };
-    let now = admin.clock.now();
+    let (now, moment) = (admin.clock.now(), admin.clock.monotonic());
     let not_ready = admin.not_ready();
     let problem = admin.store.is_writable().err().map(|error| error.to_string());
     Ok(Json(Status {
@@ -64,7 +64,7 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>) -> Result<Json<Statu
             .sources()
             .iter()
             .filter(|(_, metrics)| !metrics.is_removed())
-            .map(|(name, metrics)| source(name.as_str(), metrics, now))
+            .map(|(name, metrics)| source(name.as_str(), metrics, now, moment))
             .collect(),
         routes: admin
             .metrics
@@ -88,6 +88,10 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>) -> Result<Json<Statu
 
 /// Asks the store for its numbers, and leaves them in the metrics.
 pub(super) async fn refresh(admin: &Admin) -> Result<Counts, ApiError> {
+    let moment = admin.clock.monotonic();
+    for (_name, source) in admin.metrics.sources() {
+        source.judge_patience(moment);
+    }
     let writable = admin.store.is_writable().is_ok();
     admin.metrics.store().writable.set(i64::from(writable));
     let trusted = admin.store.clock_is_trusted();
@@ -153,7 +157,7 @@ fn idempotency(metrics: &RecordMetrics) -> IdempotencyStatus {
     }
 }
 
-fn source(name: &str, metrics: &SourceMetrics, now: Timestamp) -> SourceStatus {
+fn source(name: &str, metrics: &SourceMetrics, now: Timestamp, moment: Monotonic) -> SourceStatus {
     let (path, provider) = metrics.place();
     SourceStatus {
         name: name.to_owned(),
@@ -174,6 +178,15 @@ fn source(name: &str, metrics: &SourceMetrics, now: Timestamp) -> SourceStatus {
             .iter()
             .map(|(secret, facts, standing)| secret_status(secret, facts, *standing, now))
             .collect(),
+        sender: metrics.patience().map(|patience| {
+            let used = patience.used(moment);
+            SenderStatus {
+                gives_up_after: patience.rule().rule.to_string(),
+                confidence: patience.rule().confidence.as_str().to_owned(),
+                used_percent: used.sure / 10,
+                possibly_used_percent: used.possible / 10,
+            }
+        }),
     }
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::verify::presets;
-use crate::verify::record::Record;
+use crate::verify::record::{Confidence, Record};
 
 use super::scheme::unknown_provider;
 use super::{output, usage_error};
@@ -16,12 +16,24 @@ pub struct Args {
     /// Explain this one
     #[arg(value_name = "NAME")]
     name: Option<String>,
+    /// Only those whose name, title or other name contains this
+    #[arg(long, value_name = "TEXT", conflicts_with = "name")]
+    search: Option<String>,
+    /// Only those of this kind
+    #[arg(long, value_name = "KIND", conflicts_with = "name")]
+    kind: Option<String>,
+    /// Only those of this status: proven, documented or unverified
+    #[arg(long, value_name = "STATUS", conflicts_with = "name")]
+    status: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
     /// Print the record as it is written, to start one of your own from
     #[arg(long, requires = "name", conflicts_with = "json")]
     toml: bool,
+    /// Print the list as Markdown
+    #[arg(long, conflicts_with_all = ["json", "toml", "name"])]
+    markdown: bool,
 }
 
 #[derive(Serialize)]
@@ -29,14 +41,16 @@ struct Row<'r> {
     name: &'r str,
     title: &'r str,
     kind: &'r str,
-    confidence: &'r str,
+    status: &'r str,
+    body_authenticated: bool,
+    aliases: &'r [String],
     docs: Option<&'r str>,
 }
 
 /// Prints the list, or the record.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match &args.name {
-        None => list(args.json),
+        None => list(&args),
         Some(name) => match presets::find(name) {
             None => Ok(usage_error(&unknown_provider(name))),
             Some(record) if args.toml => {
@@ -48,19 +62,41 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn list(json: bool) -> anyhow::Result<ExitCode> {
+fn list(args: &Args) -> anyhow::Result<ExitCode> {
     let records: Vec<_> = presets::names().into_iter().filter_map(presets::find).collect();
-    let rows: Vec<Row<'_>> = records.iter().map(|record| row(record)).collect();
-    if json {
+    let rows: Vec<Row<'_>> = records
+        .iter()
+        .map(|record| row(record))
+        .filter(|row| is_asked_for(row, args))
+        .collect();
+    if args.markdown {
+        output::print(&markdown(&rows))?;
+    } else if args.json {
         output::print_json(&rows)?;
+    } else if rows.is_empty() {
+        super::say("no preset is like that; `[providers.NAME]` describes one of your own");
+        return Ok(ExitCode::FAILURE);
     } else {
-        let mut table = output::table(&["NAME", "PROVIDER", "KIND", "CONFIDENCE"]);
+        let mut table = output::table(&["NAME", "PROVIDER", "KIND", "STATUS"]);
         for row in rows {
-            table.add_row([row.name, row.title, row.kind, row.confidence]);
+            table.add_row([row.name, row.title, row.kind, row.status]);
         }
         output::print(&output::lines(&table))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn is_asked_for(row: &Row<'_>, args: &Args) -> bool {
+    let contains = |text: &str| {
+        let text = text.to_lowercase();
+        [row.name, row.title]
+            .into_iter()
+            .chain(row.aliases.iter().map(String::as_str))
+            .any(|name| name.to_lowercase().contains(&text))
+    };
+    args.search.as_deref().is_none_or(contains)
+        && args.kind.as_deref().is_none_or(|kind| kind == row.kind)
+        && args.status.as_deref().is_none_or(|status| status == row.status)
 }
 
 fn row(record: &Record) -> Row<'_> {
@@ -68,28 +104,156 @@ fn row(record: &Record) -> Row<'_> {
         name: record.name(),
         title: record.title(),
         kind: record.kind().as_str(),
-        confidence: record.confidence().as_str(),
+        status: record.confidence().as_str(),
+        body_authenticated: record.body_authenticated(),
+        aliases: record.aliases(),
         docs: record.docs(),
     }
 }
 
+/// The README's table. A provider's page in its title; a star where the body is not signed as a whole.
+fn markdown(rows: &[Row<'_>]) -> String {
+    let count = |status: Confidence| rows.iter().filter(|row| row.status == status.as_str()).count();
+    let mut out = format!(
+        "{} presets: {} proven, {} documented, {} unverified.\n\n| `provider` | | kind | status |\n|---|---|---|---|\n",
+        rows.len(),
+        count(Confidence::Proven),
+        count(Confidence::Documented),
+        count(Confidence::Unverified),
+    );
+    for row in rows {
+        let title = row.title.replace('|', "\\|");
+        let title = match row.docs {
+            Some(docs) if !docs.contains([')', ' ', '|']) => format!("[{title}]({docs})"),
+            Some(_) | None => title,
+        };
+        let star = if row.body_authenticated { "" } else { " *" };
+        out.push_str(&format!(
+            "| `{}` | {title} | {}{star} | {} |\n",
+            row.name, row.kind, row.status
+        ));
+    }
+    out
+}
+
 fn explain(record: &Record, json: bool) -> anyhow::Result<ExitCode> {
-    let facts = record.explain();
+    let explanation = record.explain();
     if json {
-        let map: serde_json::Map<_, _> = facts
-            .into_iter()
-            .map(|(name, text)| (name.to_owned(), text.into()))
-            .collect();
-        output::print_json(&map)?;
+        let map = |facts: &[(&'static str, String)]| {
+            let facts = facts
+                .iter()
+                .map(|(name, text)| ((*name).to_owned(), text.clone().into()));
+            facts.collect::<serde_json::Map<_, serde_json::Value>>()
+        };
+        let mut all = map(&explanation.about);
+        all.insert("name".to_owned(), record.name().into());
+        all.insert("title".to_owned(), record.title().into());
+        let families = explanation
+            .families
+            .iter()
+            .map(|family| serde_json::Value::Object(map(family)));
+        all.insert("families".to_owned(), families.collect::<Vec<_>>().into());
+        all.extend(map(&explanation.habits));
+        all.insert("notes".to_owned(), record.notes().into());
+        output::print_json(&all)?;
     } else {
-        let mut text = format!("{record}\n");
-        for (name, value) in facts {
-            text.push_str(&format!("  {name:<15} {value}\n"));
-        }
-        for note in record.notes() {
-            text.push_str(&format!("  - {note}\n"));
-        }
-        output::print(&text)?;
+        output::print(&in_words(record))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn in_words(record: &Record) -> String {
+    let explanation = record.explain();
+    let mut text = format!("{record}\n");
+    let families = explanation.families.iter().filter(|family| !family.is_empty());
+    let blocks = [&explanation.about].into_iter().chain(families);
+    for block in blocks.chain([&explanation.habits]) {
+        for (name, value) in block {
+            text.push_str(&format!("  {:<22} {value}\n", name.replace('_', " ")));
+        }
+        text.push('\n');
+    }
+    for note in record.notes() {
+        text.push_str(&format!("  - {note}\n"));
+    }
+    format!("{}\n", text.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const README: &str = include_str!("../../README.md");
+    const BEGIN: &str = "<!-- hooksluice providers --markdown -->\n";
+
+    fn all() -> Vec<std::sync::Arc<Record>> {
+        presets::names().into_iter().filter_map(presets::find).collect()
+    }
+
+    #[test]
+    fn the_readme_has_the_table_that_the_program_prints() {
+        let records = all();
+        let rows: Vec<_> = records.iter().map(|record| row(record)).collect();
+        let (_, from) = README.split_once(BEGIN).unwrap();
+        let (table, _) = from.split_once("<!-- end -->").unwrap();
+        assert!(
+            table.trim() == markdown(&rows).trim(),
+            "README.md does not have the table that the program prints: run tests/readme/table"
+        );
+    }
+
+    #[test]
+    fn every_record_is_explained_whole() {
+        for record in all() {
+            let text = in_words(&record);
+            let name = record.name();
+            for part in ["kind ", "status ", "same again ", "methods ", "answered "] {
+                assert!(text.contains(part), "{name}: {part} is missing in\n{text}");
+            }
+            assert_eq!(
+                text.contains("NOT signed"),
+                !record.body_authenticated() && text.contains("re signed"),
+                "{name}\n{text}"
+            );
+            let is_hint = record.facts_confidence().as_str() == "hint";
+            let says_facts =
+                text.contains("sender waits") || text.contains("sender repeats") || text.contains("sender gives up");
+            assert_eq!(
+                text.contains("(a hint, not confirmed)"),
+                is_hint && says_facts,
+                "{name}\n{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_list_can_be_narrowed() {
+        let args = |words: &[&str]| {
+            use clap::Parser as _;
+            let words = ["hooksluice", "providers"].into_iter().chain(words.iter().copied());
+            match crate::cli::Cli::parse_from(words).command {
+                crate::cli::Command::Providers(args) => args,
+                other => panic!("{other:?}"),
+            }
+        };
+        let records = all();
+        let found = |words: &[&str]| {
+            let args = args(words);
+            let rows = records.iter().map(|record| row(record));
+            let names = rows
+                .filter(|row| is_asked_for(row, &args))
+                .map(|row| row.name.to_owned());
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(found(&[]).len(), records.len());
+        assert!(found(&["--search", "SHOPIFY"]).contains(&"shopify".to_owned()));
+        assert!(
+            found(&["--kind", "token"])
+                .iter()
+                .all(|name| presets::find(name).unwrap().kind().as_str() == "token")
+        );
+        let proven = found(&["--status", "proven"]);
+        assert!(proven.contains(&"stripe".to_owned()) && proven.len() < records.len());
+        assert_eq!(found(&["--search", "no such provider"]), Vec::<String>::new());
+    }
 }

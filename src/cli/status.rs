@@ -259,6 +259,7 @@ fn advice(status: &Status) -> Vec<String> {
             ));
         }
         out.extend(super::sources::advice(source));
+        out.extend(sender_advice(source));
         if source.conflicts.saturating_mul(100) > source.duplicates {
             out.push(format!(
                 "{name}: {} of {} duplicates had other bytes than their event: is its dedupe rule too coarse?",
@@ -269,9 +270,53 @@ fn advice(status: &Status) -> Vec<String> {
     out
 }
 
+/// A sender that is about to give up, or has.
+fn sender_advice(source: &SourceStatus) -> Option<String> {
+    let sender = source.sender.as_ref()?;
+    let name = output::printable(&source.name);
+    let rule = output::printable(&sender.gives_up_after);
+    let rule = match sender.confidence.as_str() {
+        "documented" => format!("stops sending after {rule}"),
+        _ => format!("may stop sending after {rule} (not confirmed)"),
+    };
+    match (sender.used_percent, sender.possibly_used_percent) {
+        (100.., _) => Some(format!(
+            "{name}: its sender {rule}, and that is reached. Mend what fails, then enable the endpoint again at the provider"
+        )),
+        (used @ 50.., _) => Some(format!(
+            "{name}: its sender {rule}, and {used} % of that is used. hooksluice_failures_total and the log say what fails"
+        )),
+        (_, possibly @ 50..) => Some(format!(
+            "{name}: its sender {rule}. If the requests that were refused or failed unread are the sender's, {possibly} % of that is \
+             used: is the secret right? The log says why each was refused"
+        )),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sender_that_is_about_to_give_up_needs_a_person() {
+        let source = |confidence: &str, used_percent, possibly_used_percent| SourceStatus {
+            name: "shop".into(),
+            sender: Some(crate::admin::dto::SenderStatus {
+                gives_up_after: "8 failures in a row".into(),
+                confidence: confidence.into(),
+                used_percent,
+                possibly_used_percent,
+            }),
+            ..SourceStatus::default()
+        };
+        let said = |confidence, used, possibly| sender_advice(&source(confidence, used, possibly)).unwrap_or_default();
+        assert_eq!(said("documented", 49, 49), "");
+        assert!(said("documented", 50, 50).contains("stops sending after 8 failures in a row, and 50 % of that"));
+        assert!(said("documented", 100, 100).contains("is reached"));
+        assert!(said("documented", 0, 50).contains("If the requests that were refused"));
+        assert!(said("hint", 50, 50).contains("may stop sending after 8 failures in a row (not confirmed)"));
+    }
 
     fn status() -> Status {
         Status {

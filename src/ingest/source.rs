@@ -13,6 +13,7 @@ use crate::id::{SourceName, UpstreamName};
 use crate::ingest::clients::Clients;
 use crate::key::DedupeRule;
 use crate::reader::Rate;
+use crate::telemetry::metrics::SenderRule;
 use crate::verify::Verifier;
 
 /// One `[sources.NAME]`, ready to serve.
@@ -48,6 +49,8 @@ pub struct Source {
     pub upstreams: Arc<[UpstreamName]>,
     /// How long the sender waits for an answer, where the record knows it.
     pub sender_deadline: Option<Duration>,
+    /// When the sender gives up for good, where the record knows it.
+    pub sender_rule: Option<SenderRule>,
     /// A secret that vouched for nothing for so long, while others did, can be removed.
     pub secret_unused_after: Duration,
     /// `reply = "upstream"`: the sender waits for the upstream's own answer.

@@ -165,6 +165,13 @@ fn print_sources(out: &mut Printer<'_, '_>, sources: &[(&str, &SourceMetrics)]) 
         }),
     )?;
     out.gauges(
+        "sender_patience_used_ratio",
+        "Share of what a sender takes before it gives up that is used, by requests that were the sender's; at 1 it has; only where that is known",
+        sources
+            .iter()
+            .filter_map(|(name, source)| Some(([("source", *name)], seconds(source.patience_used()?)))),
+    )?;
+    out.gauges(
         "signature_age_seconds",
         "Age of the latest signature when it arrived; negative when it came from the future, 0 where no time is signed",
         sources

@@ -35,6 +35,7 @@
 //! `dispatches_made_total = Σ dispatches{state} + dispatches_pruned_total`, for each upstream.
 
 mod idempotency;
+mod patience;
 mod redis;
 mod reload;
 mod routes;
@@ -47,6 +48,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 pub use self::idempotency::{KeyMetrics, KeyOutcome, KnownBy, RecordMetrics};
+pub use self::patience::{Patience, Seen, SenderRule, Used};
 pub use self::redis::{LookResult, RedisMetrics, RedisOperation, TellDropped};
 pub use self::reload::{ReloadMetrics, ReloadOutcome};
 pub use self::routes::{OpenTunnel, RouteMetrics, RouteOutcome, Running};

@@ -24,6 +24,10 @@ use super::window::{TimeUnit, Window};
 
 mod explain;
 mod read;
+mod sender;
+
+pub use self::explain::{Explanation, Fact};
+pub use self::sender::{DisableRule, FactsConfidence};
 
 /// How a request proves where it comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,6 +174,9 @@ pub struct Record {
     pub(super) ack_body: Bytes,
     pub(super) sender_deadline: Option<Duration>,
     pub(super) retry_horizon: Option<Duration>,
+    pub(super) disable_after: Option<DisableRule>,
+    pub(super) facts_source: Option<String>,
+    pub(super) facts_confidence: FactsConfidence,
 }
 
 /// One header family of a record.
@@ -418,6 +425,21 @@ impl Record {
     /// For how long the sender repeats a delivery that failed.
     pub fn retry_horizon(&self) -> Option<Duration> {
         self.retry_horizon
+    }
+
+    /// When the sender stops sending for good.
+    pub fn disable_after(&self) -> Option<DisableRule> {
+        self.disable_after
+    }
+
+    /// Where deadline, horizon and the rule were read.
+    pub fn facts_source(&self) -> Option<&str> {
+        self.facts_source.as_deref()
+    }
+
+    /// How sure they are. A hint must not be told as a fact.
+    pub fn facts_confidence(&self) -> FactsConfidence {
+        self.facts_confidence
     }
 
     /// Whether the public URL is signed, so that a source needs `public_url`.

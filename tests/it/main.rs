@@ -28,6 +28,7 @@ mod responses;
 mod rotation;
 mod secrets;
 mod sender_loop;
+mod sender_patience;
 mod service_manager;
 mod signature_header;
 mod size;

@@ -20,6 +20,7 @@ use crate::ingest::clients::{ClientName, Clients};
 use crate::ingest::source::{Limits, Source};
 use crate::key::{DedupeRule, Part};
 use crate::reader::At;
+use crate::telemetry::metrics::SenderRule;
 use crate::time::Timestamp;
 use crate::verify::record::{Kind, Record};
 use crate::verify::url::PublicUrl;
@@ -141,6 +142,10 @@ impl Builder<'_> {
             forward_path,
             upstreams: upstreams?,
             sender_deadline: record.sender_deadline(),
+            sender_rule: record.disable_after().map(|rule| SenderRule {
+                rule,
+                confidence: record.facts_confidence(),
+            }),
             secret_unused_after: self.secret_unused_after(&record, problems),
             synchronous,
         })

@@ -16,6 +16,7 @@ use crate::ingest::source::{Limits, Source};
 use crate::reader::At;
 use crate::secret::Secret;
 use crate::store::settings::{Place, PostgresSettings, SqliteSettings, StoreSettings};
+use crate::verify::record::FactsConfidence;
 
 pub(super) fn build(file: &File, limits: &Limits, secrets: Secrets<'_>, problems: &mut Diagnostics) -> StoreSettings {
     let written = &file.store;
@@ -264,7 +265,17 @@ pub(super) fn raised_window(
             problems.warning(
                 window.span.clone(),
                 format!("`dedupe.window` is raised to {}", horizon.show()),
-                format!("the provider of source `{}` retries for that long", source.name),
+                match source.verifier.record().facts_confidence() {
+                    FactsConfidence::Documented => {
+                        format!("the provider of source `{}` retries for that long", source.name)
+                    }
+                    FactsConfidence::Hint => {
+                        format!(
+                            "the provider of source `{}` is said to retry for that long",
+                            source.name
+                        )
+                    }
+                },
                 None,
             );
         }

@@ -97,6 +97,9 @@ fn file(table: &str, line: &str) -> String {
         "store.postgres" => format!("{app}{source}{postgres}{line}\n"),
         "dedupe.redis" => format!("{app}{source}{redis}{line}\n"),
         "providers.NAME" => format!("{app}{source}{own}{line}\n"),
+        "providers.NAME.disable_after" => {
+            format!("{app}{source}{own}[providers.own.disable_after]\npercent = 95\nwithin = \"1h\"\n{line}\n")
+        }
         "providers.NAME.challenge" => format!("{app}{source}{own}{challenge}{line}\n"),
         other => format!("{app}{source}[{other}]\n{line}\n"),
     }

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use super::patience::{Patience, SenderRule};
 use super::secret::{SecretFacts, SecretUse, Standing};
 use super::{Counter, Gauge, Histogram};
 use crate::store::model::Admission;
-use crate::time::Timestamp;
+use crate::time::{Monotonic, Timestamp};
 use crate::verify::Reason;
 
 /// How a request to a source ended; see the balance in the [module's documentation](super).
@@ -176,6 +177,9 @@ pub struct SourceMetrics {
     vouched: Counter,
     secrets: RwLock<Arc<[SecretUse]>>,
     place: RwLock<(String, String)>,
+    patience: RwLock<Option<Arc<Patience>>>,
+    /// Thousandths of the sender's limit, as of the last look.
+    patience_used: Gauge,
     removed: AtomicBool,
 }
 
@@ -191,6 +195,33 @@ impl SourceMetrics {
         *self.place.write().unwrap_or_else(PoisonError::into_inner) = (path.to_owned(), provider.to_owned());
     }
 
+    /// When its sender gives up. What was counted stays while the rule is the same.
+    pub fn sender_gives_up(&self, rule: Option<SenderRule>) -> Option<Arc<Patience>> {
+        let mut patience = self.patience.write().unwrap_or_else(PoisonError::into_inner);
+        if patience.as_ref().map(|patience| patience.rule()) != rule {
+            *patience = rule.map(|rule| Arc::new(Patience::new(rule)));
+        }
+        patience.clone()
+    }
+
+    /// How near its sender is to giving up, where it is known when it does.
+    pub fn patience(&self) -> Option<Arc<Patience>> {
+        self.patience.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Looks at how much of the sender's patience is used by now, for [`SourceMetrics::patience_used`].
+    pub fn judge_patience(&self, now: Monotonic) {
+        if let Some(patience) = self.patience() {
+            let used = patience.used(now).sure;
+            self.patience_used.set(i64::try_from(used).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Thousandths of the sender's limit that are used; `None` where none is known.
+    pub fn patience_used(&self) -> Option<i64> {
+        self.patience().map(|_patience| self.patience_used.get())
+    }
+
     /// Path and provider.
     pub fn place(&self) -> (String, String) {
         self.place.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -199,6 +230,7 @@ impl SourceMetrics {
     /// The configuration has it no more. Its counters stay, as scrapers expect of counters; its secrets go.
     pub fn removed(&self) {
         self.configured([]);
+        self.sender_gives_up(None);
         self.removed.store(true, Ordering::Relaxed);
     }
 

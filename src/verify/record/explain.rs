@@ -1,63 +1,169 @@
 //! What a record says, in words.
 
-use std::time::Duration;
-
 use super::super::place::Place;
 use super::super::secrets::SecretEncoding;
 use super::super::signature::Parse;
 use super::super::template::Template;
-use super::{IdMissing, Part};
-use super::{Kind, Record, Scheme};
+use super::sender::{FactsConfidence, shown};
+use super::{Confidence, IdMissing, Kind, Part, Record, Scheme};
+
+/// A name and a text.
+pub type Fact = (&'static str, String);
+
+/// A record in words. Names are single words joined by `_`.
+#[derive(Clone, Debug, Default)]
+pub struct Explanation {
+    /// What it is, and its secret.
+    pub about: Vec<Fact>,
+    /// How it signs: once for each header family, in the order in which they are tried.
+    pub families: Vec<Vec<Fact>>,
+    /// What is made of a request, and what the sender does.
+    pub habits: Vec<Fact>,
+}
+
+/// Adds those that say something.
+fn add(facts: &mut Vec<Fact>, name: &'static str, text: impl Into<Option<String>>) {
+    facts.extend(text.into().filter(|text| !text.is_empty()).map(|text| (name, text)));
+}
 
 impl Record {
-    /// What the record says, a name and a text each, for people.
-    pub fn explain(&self) -> Vec<(&'static str, String)> {
-        let mut facts = vec![
-            ("kind", self.kind.as_str().to_owned()),
-            ("confidence", self.confidence.as_str().to_owned()),
-        ];
-        let mut add =
-            |name, text: Option<String>| facts.extend(text.filter(|text| !text.is_empty()).map(|text| (name, text)));
-        add("docs", self.docs.clone());
-        add("read in", self.source.clone());
-        add("also called", Some(self.aliases.join(", ")));
-        add("given at", self.dashboard.clone());
-        add("secret", self.explain_secret());
-        for scheme in &self.schemes {
-            let when: Vec<String> = scheme.when.iter().map(ToString::to_string).collect();
-            add("when", Some(when.join(" and ")));
-            add("signature", explain_signature(self.kind, scheme));
-            add(
-                "signed text",
-                self.kind.signs_payload().then(|| {
-                    let texts: Vec<_> = scheme.texts().map(Template::as_str).collect();
-                    texts.join(" or ")
-                }),
-            );
-            add("time", explain_time(scheme));
-            add("delivery id", Some(list(&scheme.delivery_id)));
-            add("dedupe id", Some(list(&scheme.dedupe_id)));
-            add("event type", Some(list(&scheme.event_type)));
-        }
-        add("signed body", Some(yes(self.body_authenticated)));
-        add("signed id", Some(yes(self.id_authenticated())));
-        add("dedupe", Some(self.explain_dedupe()));
-        add("documented", self.dedupe_source.clone());
-        add("scope", self.scope.as_ref().map(ToString::to_string));
-        add("hand-shakes", Some(self.challenges().collect::<Vec<_>>().join(", ")));
+    /// What the record says, for people.
+    pub fn explain(&self) -> Explanation {
+        let (mut about, mut habits) = (Vec::new(), Vec::new());
+        add(&mut about, "kind", self.kind.as_str().to_owned());
+        let proven_by = match self.confidence {
+            Confidence::Proven => "vectors that its own SDK made, or that it published, pass",
+            Confidence::Documented => "read in its documents, not tried on what it sends",
+            Confidence::Unverified => "a lead: nobody has confirmed it",
+        };
         add(
-            "methods",
-            Some(
-                self.methods
-                    .iter()
-                    .map(http::Method::as_str)
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            ),
+            &mut about,
+            "status",
+            format!("{}: {proven_by}", self.confidence.as_str()),
         );
-        add("waits", self.sender_deadline.map(duration));
-        add("repeats for", self.retry_horizon.map(duration));
+        add(&mut about, "docs", self.docs.clone());
+        add(&mut about, "read_in", self.source.clone());
+        add(&mut about, "also_called", self.aliases.join(", "));
+        add(&mut about, "given_the_url_at", self.dashboard.clone());
+        add(&mut about, "secret", self.explain_secret());
+        add(&mut about, "second_inputs", self.params.join(", "));
+        let url = "the source needs `public_url`, as the provider was given it: the URL is signed";
+        add(
+            &mut about,
+            "public_url",
+            self.needs_public_url().then(|| url.to_owned()),
+        );
+        let families = self.schemes.iter().map(|scheme| self.explain_scheme(scheme)).collect();
+        let whole_body = match (self.kind, self.body_authenticated) {
+            (Kind::None, _) => None,
+            (_, true) => Some("signed".to_owned()),
+            (_, false) => Some("NOT signed as a whole: what is not signed can be changed on the way".to_owned()),
+        };
+        add(&mut habits, "body", whole_body);
+        let has_id = self.schemes.iter().any(|scheme| !scheme.delivery_id.is_empty());
+        let id = if self.id_authenticated() {
+            "signed"
+        } else {
+            "not signed"
+        };
+        add(&mut habits, "id", has_id.then(|| id.to_owned()));
+        add(&mut habits, "same_again", self.explain_dedupe());
+        add(&mut habits, "id_is_unique", self.dedupe_source.clone());
+        add(
+            &mut habits,
+            "endpoints_apart_by",
+            self.scope.as_ref().map(ToString::to_string),
+        );
+        add(&mut habits, "hand_shakes", self.explain_challenges());
+        let methods: Vec<_> = self.methods.iter().map(http::Method::as_str).collect();
+        add(&mut habits, "methods", methods.join(", "));
+        let acknowledged = match self.ack_body.is_empty() {
+            true => self.ack_status.as_u16().to_string(),
+            false => format!(
+                "{} and {}",
+                self.ack_status.as_u16(),
+                String::from_utf8_lossy(&self.ack_body)
+            ),
+        };
+        let synchronous = "the answer carries meaning, so that the app must give it: `reply = \"upstream\"`";
+        let answer = if self.sync_only {
+            synchronous.to_owned()
+        } else {
+            acknowledged
+        };
+        add(&mut habits, "answered", answer);
+        add(&mut habits, "re_signed", self.explain_signing());
+        self.explain_sender(&mut habits);
+        Explanation {
+            about,
+            families,
+            habits,
+        }
+    }
+
+    fn explain_scheme(&self, scheme: &Scheme) -> Vec<Fact> {
+        let mut facts = Vec::new();
+        let when: Vec<String> = scheme.when.iter().map(ToString::to_string).collect();
+        add(&mut facts, "when", when.join(" and "));
+        add(&mut facts, "signature", explain_signature(self.kind, scheme));
+        if self.kind.signs_payload() {
+            let texts: Vec<_> = scheme.texts().map(Template::as_str).collect();
+            add(&mut facts, "signed_text", texts.join(" or "));
+        }
+        add(&mut facts, "time", explain_time(scheme));
+        add(&mut facts, "delivery_id", list(&scheme.delivery_id));
+        add(&mut facts, "dedupe_id", list(&scheme.dedupe_id));
+        add(&mut facts, "event_type", list(&scheme.event_type));
         facts
+    }
+
+    fn explain_challenges(&self) -> String {
+        let each = self.challenges.iter().map(|challenge| {
+            let when: Vec<String> = challenge.when.iter().map(ToString::to_string).collect();
+            let who = if challenge.verify_first {
+                "when signed"
+            } else {
+                "also unsigned"
+            };
+            format!("{} ({}), answered here {who}", challenge.name, when.join(" and "))
+        });
+        each.collect::<Vec<_>>().join("; ")
+    }
+
+    fn explain_signing(&self) -> Option<String> {
+        if self.kind == Kind::None {
+            return None;
+        }
+        let text = match (self.signs_fresh(), self.is_signable()) {
+            (true, _) => "yes: a late forward passes the app's own check (`signature = \"auto\"`, `\"fresh\"`)",
+            (false, true) => {
+                "no: the time or signature stands in the body, which is never changed; or `standard-webhooks`"
+            }
+            (false, false) => "no: only the provider has the key that signs; or `standard-webhooks`",
+        };
+        Some(text.to_owned())
+    }
+
+    /// A hint is told as one.
+    fn explain_sender(&self, habits: &mut Vec<Fact>) {
+        let facts = [
+            ("sender_waits", self.sender_deadline.map(shown)),
+            ("sender_repeats_for", self.retry_horizon.map(shown)),
+            ("sender_gives_up_after", self.disable_after.map(|rule| rule.to_string())),
+        ];
+        let knows_any = facts.iter().any(|(_, text)| text.is_some());
+        let hint = match self.facts_confidence {
+            FactsConfidence::Documented => "",
+            FactsConfidence::Hint => " (a hint, not confirmed)",
+        };
+        for (name, text) in facts {
+            add(habits, name, text.map(|text| format!("{text}{hint}")));
+        }
+        add(
+            habits,
+            "sender_facts_from",
+            self.facts_source.clone().filter(|_| knows_any),
+        );
     }
 
     fn explain_secret(&self) -> Option<String> {
@@ -174,7 +280,7 @@ fn explain_token(scheme: &Scheme) -> Option<String> {
         ));
     }
     if let Some(age) = rules.max_age {
-        text.push_str(&format!(", at most {} old", duration(age)));
+        text.push_str(&format!(", at most {} old", shown(age)));
     }
     Some(text)
 }
@@ -183,29 +289,12 @@ fn explain_time(scheme: &Scheme) -> Option<String> {
     let rule = scheme.time.as_ref()?;
     let window = match rule.window {
         None => "age not judged".to_owned(),
-        Some(window) if window.past == window.future => format!("±{}", duration(window.past)),
-        Some(window) => format!("-{} +{}", duration(window.past), duration(window.future)),
+        Some(window) if window.past == window.future => format!("±{}", shown(window.past)),
+        Some(window) => format!("-{} +{}", shown(window.past), shown(window.future)),
     };
     Some(format!("{} ({}), {window}", rule.place, rule.unit.as_str()))
 }
 
 fn list(places: &[Place]) -> String {
     places.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
-fn yes(is: bool) -> String {
-    if is { "yes" } else { "no" }.to_owned()
-}
-
-/// In the largest unit that is whole.
-fn duration(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
-    let whole = units
-        .iter()
-        .find(|(unit, _)| seconds >= *unit && seconds.is_multiple_of(*unit));
-    whole.map_or_else(
-        || format!("{seconds}s"),
-        |(unit, name)| format!("{}{name}", seconds / unit),
-    )
 }

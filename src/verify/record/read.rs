@@ -22,6 +22,7 @@ use crate::verify::template::Template;
 use crate::verify::url::UrlVariant;
 use crate::verify::window::{TimeUnit, Window};
 
+use super::sender::{self, DisableRule, FactsConfidence};
 use super::{Confidence, IdMissing, Kind, Part, Record, Scheme, TimeRule};
 
 use self::keys::BoundDraft;
@@ -135,6 +136,9 @@ draft! {
         ack_body: String,
         sender_deadline: Duration,
         retry_horizon: Duration,
+        disable_after: DisableRule,
+        sender_facts_source: String,
+        sender_facts_confidence: FactsConfidence,
     }
 }
 
@@ -333,6 +337,9 @@ fn read_habits(s: &mut Section<'_>, problems: &mut Diagnostics) -> HabitsDraft {
         ack_body: s.string("ack_body", problems),
         sender_deadline: s.duration("sender_deadline", problems),
         retry_horizon: s.duration("retry_horizon", problems),
+        disable_after: sender::disable_after(s, problems),
+        sender_facts_source: s.string("sender_facts_source", problems),
+        sender_facts_confidence: s.choice("sender_facts_confidence", &FactsConfidence::NAMED, problems),
     }
 }
 
@@ -403,6 +410,19 @@ fn compile(name: &str, draft: Draft, span: &Range<usize>, problems: &mut Diagnos
         let label = "`payload` does not hold the whole body";
         problems.error(span.clone(), "`body_authenticated = true` is not so", label, None);
     }
+    if let Some(confidence) = &habits.sender_facts_confidence
+        && confidence.value == FactsConfidence::Documented
+        && habits.sender_facts_source.is_none()
+    {
+        let label = "documented where?";
+        let help = Some("say it with `sender_facts_source = \"https://…\"`, or say \"hint\"".to_owned());
+        problems.error(
+            confidence.span.clone(),
+            "bad value for `sender_facts_confidence`",
+            label,
+            help,
+        );
+    }
     let dedupe = habits.dedupe;
     if let Some(rule) = &dedupe
         && (rule.value.is_empty() || (rule.value == [Part::Id] && habits.dedupe_source.is_none()))
@@ -447,6 +467,9 @@ fn compile(name: &str, draft: Draft, span: &Range<usize>, problems: &mut Diagnos
         ack_body: value(habits.ack_body).map(Bytes::from).unwrap_or_default(),
         sender_deadline: value(habits.sender_deadline),
         retry_horizon: value(habits.retry_horizon),
+        disable_after: value(habits.disable_after),
+        facts_source: value(habits.sender_facts_source),
+        facts_confidence: value(habits.sender_facts_confidence).unwrap_or_default(),
     })
 }
 

@@ -103,6 +103,16 @@ pub(super) const TABLES: &[Table] = &[
             row("ack_body", Text(""), "body of the acknowledgement"),
             row("sender_deadline", Unset, "how long it waits for an answer"),
             row("retry_horizon", Unset, "how long it repeats a delivery that failed"),
+            row(
+                "sender_facts_source",
+                Unset,
+                "where `sender_deadline`, `retry_horizon` and `disable_after` were read",
+            ),
+            row(
+                "sender_facts_confidence",
+                Text("hint"),
+                "whether a document was read that says so; a hint is never told as a fact",
+            ),
             row("when", Unset, "conditions under which this header family is used"),
             row(
                 "hash",
@@ -211,6 +221,19 @@ pub(super) const TABLES: &[Table] = &[
                 "the id that decides, where it is another",
             ),
             row("event_type", Unset, "the type of the event"),
+        ],
+    },
+    Table {
+        name: "providers.NAME.disable_after",
+        about: "When the sender stops sending to an endpoint, counted as it counts. A warning comes at half of it: in the log, \
+                `hooksluice status` and `hooksluice_sender_patience_used_ratio`. Failures in a row, or a share of failures.",
+        restart: false,
+        rows: &[
+            row("failures", Unset, "so many without a success between them"),
+            row("failing_for", Unset, "and, or only, for so long without a success"),
+            row("percent", Unset, "over so many percent failures"),
+            row("within", Unset, "in so long; with `percent`"),
+            row("at_least", Number(10), "of so many deliveries; with `percent`"),
         ],
     },
     Table {
