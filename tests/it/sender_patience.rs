@@ -38,6 +38,8 @@ fn status(server: &Server) -> String {
 fn with_a_rate(rule: &str, facts: &str, allowed: &str) -> Stage {
     let stage = Stage::new(|setup| shop(setup, rule, facts, "rate = \"1/h\"").allow_log(allowed));
     assert_eq!(stage.server.send(&delivery("first")).status, 200);
+    // What comes after it stores nothing.
+    stage.server.wait_for_metric("hooksluice_events_stored_total", &[], 1.0);
     stage
 }
 
