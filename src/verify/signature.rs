@@ -392,8 +392,13 @@ impl Form {
     }
 }
 
-/// Splits at a one-character or longer separator and trims each part. Empty parts are passed over.
+/// Splits at a one-character or longer separator and trims each part. Empty parts are passed over. White space around a
+/// separator (`, `) is only how it is written.
 fn split<'v>(text: &'v [u8], separator: &str) -> impl Iterator<Item = &'v [u8]> {
+    let separator = match separator.trim() {
+        "" => separator,
+        bare => bare,
+    };
     let separator = separator.as_bytes().to_vec();
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -498,6 +503,20 @@ mod tests {
         }
         let split = ["t=1", "v1=abcd", "v0=00"].map(|line| Cow::Borrowed(line.as_bytes()));
         assert_eq!(read(&form, &split).unwrap()[0].get(b"t"), Some(&b"1"[..]));
+    }
+
+    #[test]
+    fn a_space_of_the_separator_is_written_but_not_asked_for() {
+        let form = form(Parse::KeyValue {
+            separator: ", ".into(),
+            keys: vec!["v1".into()],
+            group_separator: None,
+        });
+        assert_eq!(form.write(&[0xab, 0xcd], &[("t", "1")]), "t=1, v1=abcd");
+        for text in ["t=1, v1=abcd", "t=1,v1=abcd"] {
+            let lines = [Cow::Borrowed(text.as_bytes())];
+            assert_eq!(tags(&read(&form, &lines).unwrap()), [[0xab, 0xcd]], "{text}");
+        }
     }
 
     #[test]

@@ -165,7 +165,6 @@ export const timed = [
     source: "workos",
     pypi: "workos",
     ...workos,
-    signs: false,
     verify: python("workos"),
     past: 400,
     future: 700,
