@@ -37,6 +37,7 @@ use crate::forward::answer::{Answered, Question, Unanswered};
 use crate::forward::settings::Synchronous;
 use crate::ingest::body::{Budget, Unread};
 use crate::ingest::hearing::Hearing;
+use crate::ingest::keys::Keys;
 use crate::ingest::refusal_log::RefusalLog;
 use crate::ingest::respond::{Accepted, Refusal};
 use crate::ingest::source::{Limits, Source};
@@ -57,6 +58,7 @@ pub mod body;
 pub mod client;
 pub mod clients;
 mod hearing;
+mod keys;
 mod refusal_log;
 pub mod remember;
 pub mod respond;
@@ -113,6 +115,8 @@ pub struct Served {
     patience: Duration,
     /// When the sender gives up, where that is known.
     gives_up: Option<Arc<Patience>>,
+    /// Where its provider's keys are fetched.
+    keys: Option<Arc<Keys>>,
 }
 
 /// How a request to a source ended well.
@@ -167,7 +171,7 @@ impl Ingest {
     fn over(lasting: Lasting, sources: Vec<Source>, trusted_proxies: Vec<IpNet>, before: &[&Served]) -> Self {
         let served = sources.into_iter().map(|source| {
             let predecessor = before.iter().find(|served| served.source.name == source.name);
-            let served = Served::new(source, &lasting.metrics, predecessor.copied());
+            let served = Served::new(source, &lasting, predecessor.copied());
             (served.source.path.clone(), Arc::new(served))
         });
         Self {
@@ -216,8 +220,14 @@ impl Ingest {
         );
         let (body, _share) = read.await.map_err(Refusal::Body)?;
 
-        // From here to the append nothing waits: a client that hangs up now finds its event stored (P1).
-        let event = match source.verifier.verify(RawRequest { head, body }) {
+        // From here to the append nothing waits but for a key that is to be fetched: a client that hangs up now finds its
+        // event stored (P1).
+        let request = RawRequest { head, body };
+        let judged = match &served.keys {
+            None => source.verifier.verify(request),
+            Some(keys) => keys.judge(request, served.patience).await.ok_or(Refusal::NoKey)?,
+        };
+        let event = match judged {
             Ok(Verified::Challenge(answer)) => return Ok(Answer::Challenge(answer)),
             Ok(Verified::Event(event)) => event,
             Err(rejected) => {
@@ -408,8 +418,8 @@ async fn look_then_append(
 
 impl Served {
     /// As configured; what it goes on with is `before`'s.
-    fn new(source: Source, metrics: &Metrics, before: Option<&Self>) -> Self {
-        let metrics = metrics.source(&source.name);
+    fn new(source: Source, lasting: &Lasting, before: Option<&Self>) -> Self {
+        let metrics = lasting.metrics.source(&source.name);
         let secrets = uses(&source, metrics.vouched(), before);
         metrics.configured(secrets.iter().cloned());
         metrics.placed(&source.path, source.verifier.record().name());
@@ -421,7 +431,23 @@ impl Served {
                 .rate
                 .map(|rate| Arc::new(Mutex::new(Pace::new(Some(rate), Some(rate.count))))),
         };
+        // What was fetched is kept over a reload that changes neither keys nor whom we believe.
+        let same_keys = before
+            .filter(|before| before.source.verifier == source.verifier && before.source.fetching == source.fetching);
+        let keys = match (same_keys, &source.fetching) {
+            (Some(before), _) => before.keys.clone(),
+            (None, Some(fetching)) => Some(Arc::new(Keys::new(
+                source.name.clone(),
+                Arc::clone(&source.verifier),
+                fetching.clone(),
+                Arc::clone(&metrics),
+                lasting.clock.clone(),
+                lasting.tracker.clone(),
+            ))),
+            (None, None) => None,
+        };
         Self {
+            keys,
             // Eight tenths of the sender's patience: the answer must still travel.
             patience: source.sender_deadline.map_or(PATIENCE, |deadline| deadline * 4 / 5),
             gives_up: metrics.sender_gives_up(source.sender_rule),

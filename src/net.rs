@@ -4,6 +4,7 @@
 pub mod certificate;
 pub mod connections;
 pub mod egress;
+pub mod fetch;
 mod guarded;
 mod handshake;
 pub mod head_guard;

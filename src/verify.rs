@@ -22,6 +22,7 @@ use crate::time::Timestamp;
 
 mod atlassian;
 mod challenge;
+mod elsewhere;
 mod form;
 mod hint;
 mod json;

@@ -49,7 +49,14 @@ pub(super) fn build(file: &File, secrets: Secrets<'_>, problems: &mut Diagnostic
         .collect();
     check_public_url(file, problems);
     let tls = tls::build(file, secrets, problems);
-    let sources = source::build_all(file, &limits, secrets, &tls::own_hosts(file, tls.as_ref()), problems);
+    let sources = source::build_all(
+        file,
+        &limits,
+        secrets,
+        &tls::own_hosts(file, tls.as_ref()),
+        &ground,
+        problems,
+    );
     let routes = route::build_all(file, &limits, &upstreams, &sources, problems);
     require_something(file, problems);
     unused_upstreams(file, problems);

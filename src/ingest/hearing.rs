@@ -116,6 +116,8 @@ fn may_be_the_senders(refusal: &Refusal) -> bool {
             BodyRefused::TooLarge | BodyRefused::TooSlow | BodyRefused::Overloaded => true,
             BodyRefused::Incomplete => false,
         },
+        // Nobody can say whether its signature holds, which is of the right form.
+        Refusal::NoKey => true,
         Refusal::Method
         | Refusal::Rejected(_)
         | Refusal::Client(_)

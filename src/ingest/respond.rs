@@ -42,6 +42,8 @@ pub enum Refusal {
         /// When a request fits again.
         wait: Duration,
     },
+    /// The provider's key, which would judge it, could not be fetched (503).
+    NoKey,
     /// The store did not take it (503).
     Store(AppendError),
     /// The store did not answer while the sender could still wait (503).
@@ -67,6 +69,7 @@ impl Refusal {
             Self::Body(BodyRefused::Incomplete) => Some(Failure::Incomplete),
             Self::Body(BodyRefused::Overloaded) => Some(Failure::Overloaded),
             Self::RateLimited { .. } => Some(Failure::RateLimited),
+            Self::NoKey => Some(Failure::KeyUnavailable),
             Self::Store(AppendError::DiskBudget) => Some(Failure::DiskBudget),
             Self::Store(AppendError::Failed(_)) | Self::StoreTooSlow => Some(Failure::StoreFailed),
             Self::Store(AppendError::Closing) => Some(Failure::Closing),
@@ -105,7 +108,7 @@ impl Refusal {
             Self::Body(BodyRefused::TooSlow) => StatusCode::REQUEST_TIMEOUT,
             Self::Body(BodyRefused::Incomplete) => StatusCode::BAD_REQUEST,
             Self::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::Body(BodyRefused::Overloaded) | Self::Store(_) | Self::StoreTooSlow => {
+            Self::Body(BodyRefused::Overloaded) | Self::NoKey | Self::Store(_) | Self::StoreTooSlow => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
         }

@@ -12,6 +12,7 @@ use crate::forward::settings::Synchronous;
 use crate::id::{SourceName, UpstreamName};
 use crate::ingest::clients::Clients;
 use crate::key::DedupeRule;
+use crate::net::fetch::Fetching;
 use crate::reader::Rate;
 use crate::telemetry::metrics::SenderRule;
 use crate::verify::Verifier;
@@ -25,6 +26,8 @@ pub struct Source {
     pub path: String,
     /// Checks signatures with every live secret; shared with the forwarder, which signs with them.
     pub verifier: Arc<Verifier>,
+    /// How its provider's keys are fetched, where none are given.
+    pub fetching: Option<Fetching>,
     /// Makes the dedupe key.
     pub dedupe: DedupeRule,
     /// Methods the provider delivers with; not `HEAD` and `OPTIONS`, which are answered for every source.

@@ -12,7 +12,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::metrics::{
-    BUCKETS_MICROS, Failure, HandshakeOutcome, Histogram, LookResult, Metrics, RedisMetrics, RedisOperation,
+    BUCKETS_MICROS, Failure, HandshakeOutcome, Histogram, KeyFetch, LookResult, Metrics, RedisMetrics, RedisOperation,
     ReloadMetrics, ReloadOutcome, RequestOutcome, RouteMetrics, SenderAnswer, ServerMetrics, SourceMetrics,
     StoreMetrics, TellDropped, TlsMetrics, UpstreamMetrics,
 };
@@ -92,6 +92,18 @@ fn print_sources(out: &mut Printer<'_, '_>, sources: &[(&str, &SourceMetrics)]) 
         "Requests that a bound, a failure of ours or the client's leaving ended, by cause",
         sources.iter().flat_map(|(name, source)| {
             Failure::ALL.map(|cause| ([("source", *name), ("cause", cause.as_str())], source.failures(cause)))
+        }),
+    )?;
+    out.counters(
+        "key_fetches",
+        "Providers' keys that were asked for, by what came of it",
+        sources.iter().flat_map(|(name, source)| {
+            KeyFetch::ALL.map(|outcome| {
+                (
+                    [("source", *name), ("outcome", outcome.as_str())],
+                    source.key_fetches(outcome),
+                )
+            })
         }),
     )?;
     let per_source =

@@ -53,7 +53,7 @@ pub use self::redis::{LookResult, RedisMetrics, RedisOperation, TellDropped};
 pub use self::reload::{ReloadMetrics, ReloadOutcome};
 pub use self::routes::{OpenTunnel, RouteMetrics, RouteOutcome, Running};
 pub use self::secret::{Noted, SecretFacts, SecretUse, Standing};
-pub use self::source::{Failure, RequestOutcome, SenderAnswer, SourceMetrics};
+pub use self::source::{Failure, KeyFetch, RequestOutcome, SenderAnswer, SourceMetrics};
 pub use self::tls::{HandshakeOutcome, TlsMetrics};
 pub use self::upstream::{ATTEMPT_OUTCOMES, UpstreamMetrics};
 

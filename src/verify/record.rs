@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 
 use super::challenge::{Challenge, Condition};
+use super::elsewhere::KeysAt;
 use super::json::Pointer;
 use super::jwt::{BoundClaim, TokenRules};
 use super::mac::Hash;
@@ -156,6 +157,8 @@ pub struct Record {
     pub(super) params: Vec<String>,
     /// Header families, in the order in which they are tried; never empty. A request is judged by one of them alone.
     pub(super) schemes: Vec<Scheme>,
+    /// Where its keys lie, if a source need not give them.
+    pub(super) keys_at: Option<KeysAt>,
     /// What the families' conditions ask the body for, where they may.
     pub(super) when_pointers: Vec<Pointer>,
     pub(super) scope: Option<Place>,

@@ -189,7 +189,7 @@ impl Verifier {
         if !problems.is_empty() {
             return Err(problems);
         }
-        Ok(Self {
+        let verifier = Self {
             record,
             secrets,
             keys,
@@ -197,7 +197,15 @@ impl Verifier {
             own_hosts: options.own_hosts,
             tolerance: options.tolerance,
             params: options.params,
-        })
+        };
+        if verifier.secrets.is_empty() && verifier.record.has_key_set() && verifier.key_set_address().is_none() {
+            return Err(vec![VerifierProblem {
+                secret_index: None,
+                message: format!("where {} has its keys is not known", verifier.record.title),
+                help: Some("give the parameters that its key set's address needs, or the key as a secret".to_owned()),
+            }]);
+        }
+        Ok(verifier)
     }
 
     /// A verifier that holds no secret: it answers hand-shakes that need none and refuses everything else.
@@ -333,6 +341,15 @@ impl Verifier {
             tolerance: Some(Tolerance::Off),
             params: self.params.clone(),
         })
+    }
+
+    /// The same source with this secret alone.
+    pub(super) fn with_secret(&self, secret: SourceSecret) -> Result<Self, String> {
+        prepare(&self.record, &secret.secret).map_err(|(why, _help)| why)?;
+        let made = self.altered(Arc::clone(&self.record), vec![secret], self.public_url.clone());
+        let mut verifier = made.ok_or_else(|| "the key cannot be used".to_owned())?;
+        verifier.tolerance = self.tolerance;
+        Ok(verifier)
     }
 
     /// The record, shared.
@@ -765,7 +782,7 @@ fn check_options(
         if !secrets.is_empty() {
             problem(format!("{} has no use for secrets", record.title), "remove them");
         }
-    } else if secrets.is_empty() {
+    } else if secrets.is_empty() && !record.fetches_keys() {
         problem(
             "no secret is given".to_owned(),
             "give the secret that the provider shows",

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::uri::PathAndQuery;
 
-use super::{or, span, upstream_names, within};
+use super::{or, span, upstream, upstream_names, within};
 use crate::config::defaults::{self, Quantity, Setting};
 use crate::config::file::{self, File};
 use crate::config::secrets::{Secrets, is_label};
@@ -19,6 +19,7 @@ use crate::id::{SourceName, UpstreamName};
 use crate::ingest::clients::{ClientName, Clients};
 use crate::ingest::source::{Limits, Source};
 use crate::key::{DedupeRule, Part};
+use crate::net::fetch::Fetching;
 use crate::reader::At;
 use crate::telemetry::metrics::SenderRule;
 use crate::time::Timestamp;
@@ -32,6 +33,7 @@ pub(super) fn build_all(
     limits: &Limits,
     secrets: Secrets<'_>,
     own_hosts: &[String],
+    ground: &upstream::Ground<'_>,
     problems: &mut Diagnostics,
 ) -> Vec<Source> {
     let records = own_records(file, problems);
@@ -45,6 +47,7 @@ pub(super) fn build_all(
                 records: &records,
                 secrets,
                 own_hosts,
+                ground,
                 name: &name.value,
                 written,
             };
@@ -99,6 +102,7 @@ struct Builder<'a> {
     records: &'a BTreeMap<String, Option<Arc<Record>>>,
     secrets: Secrets<'a>,
     own_hosts: &'a [String],
+    ground: &'a upstream::Ground<'a>,
     name: &'a str,
     written: &'a file::Source,
 }
@@ -126,6 +130,7 @@ impl Builder<'_> {
         Some(Source {
             name: SourceName::new(self.name),
             path: path?,
+            fetching: fetching(&record, verifier.as_ref(), self.ground),
             verifier: Arc::new(verifier?),
             dedupe,
             methods: self.written.methods.as_ref().map_or_else(
@@ -273,7 +278,8 @@ impl Builder<'_> {
     fn secrets(&self, record: Option<&Record>, problems: &mut Diagnostics) -> Option<Vec<At<SourceSecret>>> {
         let unsigned = record.is_some_and(|record| !signs(record));
         let Some(written) = &self.written.secrets else {
-            if record.is_some() && !unsigned {
+            let may_lack = record.is_some_and(Record::fetches_keys);
+            if record.is_some() && !unsigned && !may_lack {
                 problems.error(
                     span(&self.written.provider),
                     format!("source `{}` has no secret", self.name),
@@ -720,6 +726,15 @@ fn whole_days(left: Duration) -> String {
         1 => "a day".to_owned(),
         days => format!("{days} days"),
     }
+}
+
+/// Whom to believe when keys are fetched; `None` where they are given.
+fn fetching(record: &Record, verifier: Option<&Verifier>, ground: &upstream::Ground<'_>) -> Option<Fetching> {
+    let has_keys = verifier.is_none_or(|verifier| !verifier.secrets().is_empty());
+    (record.fetches_keys() && !has_keys).then(|| Fetching {
+        roots: ground.roots.get(),
+        egress: Arc::clone(&ground.egress),
+    })
 }
 
 /// Whether there is anything for a secret to prove.

@@ -35,6 +35,15 @@ pub struct Roots {
     digest: [u8; 32],
 }
 
+/// Two are equal when they are made of the same certificates.
+impl PartialEq for Roots {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest && self.of_the_system == other.of_the_system
+    }
+}
+
+impl Eq for Roots {}
+
 /// Not the certificates: there are hundreds.
 impl fmt::Debug for Roots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -65,11 +65,13 @@ pub enum Failure {
     StoreFailed,
     /// Shutting down (503).
     Closing,
+    /// The provider's key could not be fetched (503).
+    KeyUnavailable,
 }
 
 impl Failure {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::TooSlow,
         Self::Incomplete,
         Self::RateLimited,
@@ -77,6 +79,7 @@ impl Failure {
         Self::DiskBudget,
         Self::StoreFailed,
         Self::Closing,
+        Self::KeyUnavailable,
     ];
 
     /// The label's value.
@@ -89,6 +92,32 @@ impl Failure {
             Self::DiskBudget => "disk_budget",
             Self::StoreFailed => "store_failed",
             Self::Closing => "closing",
+            Self::KeyUnavailable => "key_unavailable",
+        }
+    }
+}
+
+/// What came of fetching a provider's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyFetch {
+    /// It was had, and can be used.
+    Fetched,
+    /// It was not.
+    Failed,
+    /// It was not tried: too many were asked for.
+    Limited,
+}
+
+impl KeyFetch {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Fetched, Self::Failed, Self::Limited];
+
+    /// The label's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fetched => "fetched",
+            Self::Failed => "failed",
+            Self::Limited => "limited",
         }
     }
 }
@@ -166,6 +195,7 @@ pub struct SourceMetrics {
     requests: [Counter; RequestOutcome::ALL.len()],
     rejections: [Counter; Reason::ALL.len()],
     failures: [Counter; Failure::ALL.len()],
+    key_fetches: [Counter; KeyFetch::ALL.len()],
     events_stored: Counter,
     duplicates: Counter,
     conflicts: Counter,
@@ -302,6 +332,18 @@ impl SourceMetrics {
                 self.revived.add(1);
             }
         }
+    }
+
+    /// A provider's key was asked for.
+    pub fn fetched_key(&self, outcome: KeyFetch) {
+        if let Some(counter) = self.key_fetches.get(outcome as usize) {
+            counter.add(1);
+        }
+    }
+
+    /// Keys that were asked for, with this outcome.
+    pub fn key_fetches(&self, outcome: KeyFetch) -> u64 {
+        self.key_fetches.get(outcome as usize).map_or(0, Counter::get)
     }
 
     /// A sender that waited for the upstream's answer was answered so.

@@ -1,5 +1,6 @@
 //! What a record says, in words.
 
+use super::super::elsewhere::KeysAt;
 use super::super::place::Place;
 use super::super::secrets::SecretEncoding;
 use super::super::signature::Parse;
@@ -46,6 +47,16 @@ impl Record {
         add(&mut about, "also_called", self.aliases.join(", "));
         add(&mut about, "given_the_url_at", self.dashboard.clone());
         add(&mut about, "secret", self.explain_secret());
+        add(
+            &mut about,
+            "keys",
+            self.keys_at.as_ref().map(|at| match at {
+                KeysAt::Set(url) => format!("fetched from {url} where no secret is given"),
+                KeysAt::Certificate(place, _) => {
+                    format!("the certificate at {place}, fetched from the provider where no secret is given")
+                }
+            }),
+        );
         add(&mut about, "second_inputs", self.params.join(", "));
         let url = "the source needs `public_url`, as the provider was given it: the URL is signed";
         add(

@@ -9,6 +9,7 @@ use http::{Method, StatusCode};
 use crate::diagnostic::Diagnostics;
 use crate::reader::{self, At, Document, Section};
 use crate::verify::challenge::{Challenge, Condition};
+use crate::verify::elsewhere::UrlPattern;
 use crate::verify::json::Pointer;
 use crate::verify::jws::JwsAlgorithm;
 use crate::verify::jwt::TokenRules;
@@ -120,6 +121,9 @@ draft! {
         secret_normalise: SecretNormalise,
         secret_suffix: String,
         public_key_prefix: String,
+        jwks: String,
+        certificate: Place,
+        certificate_urls: Vec<UrlPattern>,
         params: Vec<String>,
         scope: Place,
         dedupe: Vec<Part>,
@@ -199,7 +203,7 @@ fn read_draft(mut section: Section<'_>, problems: &mut Diagnostics) -> Option<Dr
     for challenge in s.sections("challenge", problems).unwrap_or_default() {
         draft.challenges.extend(read_challenge(challenge, problems));
     }
-    s.not_in_this_version(&["jwks", "keys", "learn"]);
+    s.not_in_this_version(&["keys", "learn"]);
     section.finish(problems);
     if let Some(base) = base {
         if draft.variants.is_empty() {
@@ -317,6 +321,9 @@ fn read_habits(s: &mut Section<'_>, problems: &mut Diagnostics) -> HabitsDraft {
         secret_normalise: s.choice("secret_normalise", &SecretNormalise::NAMED, problems),
         secret_suffix: s.string("secret_suffix", problems),
         public_key_prefix: s.string("public_key_prefix", problems),
+        jwks: s.string("jwks", problems),
+        certificate: s.parsed("certificate", problems, Place::parse),
+        certificate_urls: each(s, "certificate_urls", problems, UrlPattern::parse),
         params: texts(s, "params", problems),
         scope: s.parsed("scope", problems, Place::parse),
         dedupe: each(s, "dedupe", problems, |text| named(text, &PARTS)),
@@ -386,6 +393,7 @@ fn compile(name: &str, draft: Draft, span: &Range<usize>, problems: &mut Diagnos
         return None;
     };
     keys::check_secret(kind, &habits, problems);
+    let keys_at = keys::elsewhere(kind, &habits, problems);
     let params = value(habits.params).unwrap_or_default();
     let mut challenges = Vec::new();
     for challenge in draft.challenges {
@@ -450,6 +458,7 @@ fn compile(name: &str, draft: Draft, span: &Range<usize>, problems: &mut Diagnos
         public_key_prefix: value(habits.public_key_prefix).filter(|prefix| !prefix.is_empty()),
         params,
         schemes,
+        keys_at,
         when_pointers,
         scope,
         challenges,

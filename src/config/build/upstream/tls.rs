@@ -30,7 +30,7 @@ impl<'e> SystemRoots<'e> {
         }
     }
 
-    fn get(&self) -> Roots {
+    pub(in crate::config::build) fn get(&self) -> Roots {
         let read = || Roots::system(self.secrets.environment().system_roots());
         self.read.get_or_init(read).clone()
     }

@@ -52,6 +52,21 @@ pub(super) const TABLES: &[Table] = &[
                 "a secret of an HMAC scheme that begins with it is the sender's Ed25519 public key",
             ),
             row(
+                "jwks",
+                Unset,
+                "the `https://` address of the provider's key set, fetched where a source gives no secret; parameters in braces",
+            ),
+            row(
+                "certificate",
+                Unset,
+                "where a request has the address of the certificate whose key signed it, fetched where a source gives no secret",
+            ),
+            row(
+                "certificate_urls",
+                Unset,
+                "what that address may be, such as `https://sns.*.amazonaws.com/*.pem`",
+            ),
+            row(
                 "params",
                 Is("[]"),
                 "names of second inputs, which a source gives in its `params`",

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::diagnostic::Diagnostics;
 use crate::reader::{self, At, Section};
+use crate::verify::elsewhere::KeysAt;
 use crate::verify::jws::JwsAlgorithm;
 use crate::verify::jwt::{Absent, BoundClaim, TokenRules};
 use crate::verify::mac::Hash;
@@ -223,4 +224,33 @@ pub(super) fn token(
         max_age: seconds(&draft.max_age_seconds),
         clock_tolerance: seconds(&draft.clock_tolerance_seconds).unwrap_or_default(),
     })
+}
+
+/// Where the keys lie.
+pub(super) fn elsewhere(kind: Kind, habits: &HabitsDraft, problems: &mut Diagnostics) -> Option<KeysAt> {
+    let mut refuse = |span: &Range<usize>, message: &str, label: &str| {
+        problems.error(span.clone(), message, label, None);
+        None
+    };
+    let takes_keys = kind.is_public_key() || kind == Kind::Jwt;
+    match (&habits.jwks, &habits.certificate, &habits.certificate_urls) {
+        (None, None, None) => None,
+        (Some(At { span, .. }), _, _) | (None, Some(At { span, .. }), _) | (None, None, Some(At { span, .. }))
+            if !takes_keys =>
+        {
+            refuse(span, "no key to fetch", "this kind of scheme has no public keys")
+        }
+        (Some(jwks), None, None) if jwks.value.starts_with("https://") => Some(KeysAt::Set(jwks.value.clone())),
+        (Some(jwks), None, None) => refuse(&jwks.span, "bad value for `jwks`", "expected an `https://` address"),
+        (None, Some(place), Some(urls)) if !urls.value.is_empty() => {
+            Some(KeysAt::Certificate(place.value.clone(), urls.value.clone()))
+        }
+        (None, Some(place), _) => refuse(
+            &place.span,
+            "`certificate` without `certificate_urls`",
+            "anybody could name an address of his own",
+        ),
+        (Some(jwks), _, _) => refuse(&jwks.span, "`jwks` beside `certificate`", "the key is at one of them"),
+        (None, None, Some(urls)) => refuse(&urls.span, "`certificate_urls` without `certificate`", ""),
+    }
 }
