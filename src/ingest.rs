@@ -355,11 +355,6 @@ impl Ingest {
         let mut hearing = Hearing::new(served, &self.lasting.clock, began);
         let ended = self.receive(served, &mut tally, &mut hearing, head, body, peer).await;
         tally.end(|took| served.count(&ended, took));
-        if let Err(refusal) = &ended {
-            self.lasting
-                .refusals
-                .log(&served.source, client, refusal, self.lasting.clock.monotonic());
-        }
         let mut why = None;
         let response = match ended {
             Ok(Answer::Stored(Stored::Appended(receipt) | Stored::Known { receipt, .. })) => {
@@ -375,6 +370,13 @@ impl Ingest {
             Err(refusal) => respond::refused(why.insert(refusal), &served.source),
         };
         hearing.answered(response.status(), why.as_ref());
+        if let Some(refusal) = why {
+            let clock = &self.lasting.clock;
+            let now = (clock.now(), clock.monotonic());
+            let others = || self.sources.values().cloned().collect();
+            let tracker = &self.lasting.tracker;
+            self.lasting.refusals.log(served, client, refusal, now, others, tracker);
+        }
         response
     }
 

@@ -337,6 +337,9 @@ pub struct SourceStatus {
     /// How near its sender is to giving up; absent where it is not known when it does.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sender: Option<SenderStatus>,
+    /// Its last refusals, the newest first; under a flood only some are noted.
+    #[serde(default)]
+    pub last_refusals: Vec<RefusalStatus>,
 }
 
 /// How much of a sender's patience is used, by what this process has answered since its start.
@@ -350,6 +353,20 @@ pub struct SenderStatus {
     pub used_percent: u64,
     /// The same if refused requests that may have been the sender's were.
     pub possibly_used_percent: u64,
+}
+
+/// One refusal, with the likely cause.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct RefusalStatus {
+    /// When it came.
+    pub at: String,
+    /// The client's address.
+    pub client: String,
+    /// Why, as in `rejections`.
+    pub reason: String,
+    /// The likely cause, where it could be shown; the sender does not learn it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hint: Option<String>,
 }
 
 /// One secret of a source.
@@ -645,6 +662,13 @@ mod tests {
             ),
             ("SenderStatus", json!(SenderStatus::default())),
             (
+                "RefusalStatus",
+                json!(RefusalStatus {
+                    hint: some(),
+                    ..RefusalStatus::default()
+                }),
+            ),
+            (
                 "SecretStatus",
                 json!(SecretStatus {
                     known_since: some(),
@@ -736,6 +760,7 @@ mod tests {
             ("StoreStatus", json!(StoreStatus::default())),
             ("SourceStatus", json!(SourceStatus::default())),
             ("SenderStatus", json!(SenderStatus::default())),
+            ("RefusalStatus", json!(RefusalStatus::default())),
             ("SecretStatus", json!(SecretStatus::default())),
             ("RouteStatus", json!(RouteStatus::default())),
             ("IdempotencyStatus", json!(IdempotencyStatus::default())),

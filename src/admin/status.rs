@@ -8,8 +8,8 @@ use axum::extract::State;
 
 use super::Admin;
 use super::dto::{
-    ConfigurationStatus, IdempotencyStatus, RedisStatus, RefusedStatus, RouteStatus, SecretStatus, SenderStatus,
-    SourceStatus, Status, StoreStatus, UpstreamStatus,
+    ConfigurationStatus, IdempotencyStatus, RedisStatus, RefusalStatus, RefusedStatus, RouteStatus, SecretStatus,
+    SenderStatus, SourceStatus, Status, StoreStatus, UpstreamStatus,
 };
 use super::error::ApiError;
 use crate::reload;
@@ -17,8 +17,8 @@ use crate::store::model::DispatchState;
 use crate::store::records::RecordKind;
 use crate::store::{Counts, UpstreamCounts};
 use crate::telemetry::metrics::{
-    RecordMetrics, RequestOutcome, RouteMetrics, RouteOutcome, SecretFacts, SecretUse, SourceMetrics, Standing,
-    UpstreamMetrics,
+    LastRefusal, RecordMetrics, RequestOutcome, RouteMetrics, RouteOutcome, SecretFacts, SecretUse, SourceMetrics,
+    Standing, UpstreamMetrics,
 };
 use crate::time::{Monotonic, Timestamp};
 
@@ -187,6 +187,16 @@ fn source(name: &str, metrics: &SourceMetrics, now: Timestamp, moment: Monotonic
                 possibly_used_percent: used.possible / 10,
             }
         }),
+        last_refusals: metrics.last_refusals().newest_first().iter().map(refusal).collect(),
+    }
+}
+
+fn refusal(refusal: &LastRefusal) -> RefusalStatus {
+    RefusalStatus {
+        at: refusal.at.to_string(),
+        client: refusal.client.to_string(),
+        reason: refusal.reason.to_owned(),
+        hint: refusal.hint.as_deref().map(str::to_owned),
     }
 }
 

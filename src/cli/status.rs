@@ -258,6 +258,19 @@ fn advice(status: &Status) -> Vec<String> {
                 output::printable(reason)
             ));
         }
+        // The cause is shown, so it is worth a person's while.
+        let explained = source
+            .last_refusals
+            .iter()
+            .find_map(|refusal| Some((refusal, refusal.hint.as_ref()?)));
+        if let Some((refusal, hint)) = explained {
+            out.push(format!(
+                "{name}: refused {} as {}: {}",
+                output::printable(&refusal.client),
+                output::printable(&refusal.reason),
+                output::printable(hint)
+            ));
+        }
         out.extend(super::sources::advice(source));
         out.extend(sender_advice(source));
         if source.conflicts.saturating_mul(100) > source.duplicates {
@@ -464,9 +477,22 @@ mod tests {
             name: "stripe".into(),
             rejected: 4,
             rejections: vec![("stale".into(), 1), ("wrong_signature".into(), 3)],
+            last_refusals: vec![
+                crate::admin::dto::RefusalStatus::default(),
+                crate::admin::dto::RefusalStatus {
+                    client: "203.0.113.9".into(),
+                    reason: "wrong_signature".into(),
+                    hint: Some("the signature holds with hex".into()),
+                    ..Default::default()
+                },
+            ],
             ..Default::default()
         };
         let advice = advice(&status);
         assert!(advice[0].contains("wrong_signature"), "{advice:?}");
+        assert_eq!(
+            advice[1],
+            "stripe: refused 203.0.113.9 as wrong_signature: the signature holds with hex"
+        );
     }
 }

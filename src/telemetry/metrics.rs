@@ -37,6 +37,7 @@
 mod idempotency;
 mod patience;
 mod redis;
+mod refusals;
 mod reload;
 mod routes;
 mod secret;
@@ -50,6 +51,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 pub use self::idempotency::{KeyMetrics, KeyOutcome, KnownBy, RecordMetrics};
 pub use self::patience::{Patience, Seen, SenderRule, Used};
 pub use self::redis::{LookResult, RedisMetrics, RedisOperation, TellDropped};
+pub use self::refusals::{LastRefusal, LastRefusals};
 pub use self::reload::{ReloadMetrics, ReloadOutcome};
 pub use self::routes::{OpenTunnel, RouteMetrics, RouteOutcome, Running};
 pub use self::secret::{Noted, SecretFacts, SecretUse, Standing};

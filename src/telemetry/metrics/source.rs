@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use super::patience::{Patience, SenderRule};
+use super::refusals::LastRefusals;
 use super::secret::{SecretFacts, SecretUse, Standing};
 use super::{Counter, Gauge, Histogram};
 use crate::store::model::Admission;
@@ -211,6 +212,7 @@ pub struct SourceMetrics {
     /// Thousandths of the sender's limit, as of the last look.
     patience_used: Gauge,
     removed: AtomicBool,
+    last_refusals: LastRefusals,
 }
 
 impl SourceMetrics {
@@ -250,6 +252,11 @@ impl SourceMetrics {
     /// Thousandths of the sender's limit that are used; `None` where none is known.
     pub fn patience_used(&self) -> Option<i64> {
         self.patience().map(|_patience| self.patience_used.get())
+    }
+
+    /// Its last refusals, where they are noted and read.
+    pub fn last_refusals(&self) -> &LastRefusals {
+        &self.last_refusals
     }
 
     /// Path and provider.

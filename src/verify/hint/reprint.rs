@@ -1,5 +1,6 @@
 //! Other forms that a body may have had before something on its way changed it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// What must have happened to the body if `holds` says so of one of its likely earlier forms. They are made one at a
@@ -37,12 +38,54 @@ pub(super) fn change(body: &[u8], mut holds: impl FnMut(Vec<u8>) -> bool) -> Opt
     {
         return Some(change);
     }
-    Spacing::ALL.into_iter().find_map(|spacing| {
+    let printed = Spacing::ALL.into_iter().find_map(|spacing| {
         Strings::ALL.into_iter().find_map(|style| {
             let form = reprint(text, spacing, style)?;
             tried("its JSON was read and printed again", form.into_bytes())
         })
+    });
+    printed.or_else(|| {
+        let sorted = sorted(text)?;
+        [Spacing::Compact, Spacing::Spaced].into_iter().find_map(|spacing| {
+            let form = reprint(&sorted, spacing, Strings::AsIs)?;
+            tried("the keys of its JSON were put in another order", form.into_bytes())
+        })
     })
+}
+
+/// The JSON with the keys of its objects sorted, as many senders print theirs. `None` for what is nested too deeply.
+fn sorted(text: &str) -> Option<String> {
+    let value: serde_json::Value = serde_json::from_str(text).ok()?;
+    let mut out = String::with_capacity(text.len());
+    print_sorted(&value, &mut out);
+    Some(out)
+}
+
+/// Recursion is bounded by the parser's own limit.
+fn print_sorted(value: &serde_json::Value, out: &mut String) {
+    let mut comma = "";
+    match value {
+        serde_json::Value::Object(members) => {
+            let members: BTreeMap<&String, &serde_json::Value> = members.iter().collect();
+            out.push('{');
+            for (name, value) in members {
+                out.push_str(std::mem::replace(&mut comma, ","));
+                out.push_str(&serde_json::Value::from(name.as_str()).to_string());
+                out.push(':');
+                print_sorted(value, out);
+            }
+            out.push('}');
+        }
+        serde_json::Value::Array(items) => {
+            out.push('[');
+            for value in items {
+                out.push_str(std::mem::replace(&mut comma, ","));
+                print_sorted(value, out);
+            }
+            out.push(']');
+        }
+        plain => out.push_str(&plain.to_string()),
+    }
 }
 
 fn replace(text: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
