@@ -50,6 +50,7 @@ impl Fetching {
         got.unwrap_or_else(|_elapsed| Err(CannotFetch::because("it took too long")))
     }
 
+    #[expect(clippy::disallowed_methods, reason = "Limited is the cap that the ban is there for")]
     async fn get_at_all(&self, url: &Uri, clock: &Clock, tracker: &TaskTracker) -> Result<Bytes, CannotFetch> {
         let authority = url
             .authority()
