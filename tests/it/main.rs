@@ -19,6 +19,7 @@ mod harness;
 mod catalogue;
 mod delivery_id;
 mod demo;
+mod diagnosis;
 mod disk_full;
 mod forwarding;
 mod hang_up;
