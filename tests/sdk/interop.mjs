@@ -20,7 +20,7 @@ const HOST = "https://hooks.example.com";
 /**
  * One entry a provider.
  * - `source`: the preset's name.
- * - `npm` or `pypi`: the package whose code says yes or no; `by` where it is not the provider's own.
+ * - `npm` or `pypi`: the package whose code says yes or no; `by: "community"` where it is not the provider's own.
  * - `secret`, `otherSecret`: the configured one, and one whose signatures must be refused; for schemes with a key pair
  *   `key` and `otherKey` sign, and `secret` is the public half of `key`.
  * - `params`: second inputs of the scheme.
@@ -43,8 +43,10 @@ const table = [...standard, ...body, ...timed, ...url, ...inside, ...token, ...a
 
 const require = createRequire(import.meta.url);
 const paths = require.resolve.paths("x")[0];
-const packageOf = ({ npm, pypi }) =>
-  npm ? `npm ${npm}@${require(`${paths}/${npm}/package.json`).version}` : `pypi ${pypi}==${pythonVersion(pypi)}`;
+function packageOf({ npm, pypi, by }) {
+  const name = npm ? `npm ${npm}@${require(`${paths}/${npm}/package.json`).version}` : `pypi ${pypi}==${pythonVersion(pypi)}`;
+  return by ? `${name} (${by})` : name;
+}
 
 const seconds = () => Math.floor(Date.now() / 1000);
 
@@ -180,7 +182,7 @@ export async function interop(check, binary) {
       );
       passed += tried ? 1 : 0;
     }
-    lines.push({ source, judge, passed, total: list.length + (entry.differs ? 1 : 0) });
+    lines.push({ source, judge, own: !entry.by, passed, total: list.length + (entry.differs ? 1 : 0) });
   }
   return lines;
 }

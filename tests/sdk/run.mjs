@@ -337,8 +337,11 @@ function summary(rows) {
   for (const { source, judge, passed, total } of rows) {
     console.log(`${source.padEnd(width)}  ${String(passed).padStart(3)} of ${total}  ${judge}`);
   }
-  const covered = new Set([...rows.map(({ source }) => source), ...providers.map(({ source }) => source)]);
-  console.log(`${covered.size} providers with an SDK of their own, ${providers.length} of them the whole way`);
+  const covered = new Set([...rows, ...providers].map(({ source }) => source));
+  const own = new Set([...rows.filter((row) => row.own), ...providers].map(({ source }) => source));
+  console.log(
+    `${covered.size} providers: ${own.size} with an SDK of their own, ${covered.size - own.size} with a community library; ${providers.length} the whole way`,
+  );
 }
 
 /** Ends the run as failed if this part of it takes longer than `limit`; the next part's limit takes its place. */
