@@ -196,7 +196,8 @@ impl Ingest {
             return Ok(Answer::Probe(probe));
         }
         let body = self.unread(&head.headers, body);
-        if !source.methods.contains(&head.method) {
+        let delivers = source.methods.contains(&head.method);
+        if !delivers && !source.verifier.may_be_challenge(&head) {
             return Err(Refusal::Method);
         }
         if !source.allow.is_empty() && !source.allow.iter().any(|net| net.contains(&head.client)) {
@@ -229,6 +230,8 @@ impl Ingest {
         };
         let event = match judged {
             Ok(Verified::Challenge(answer)) => return Ok(Answer::Challenge(answer)),
+            // A method that only a hand-shake comes with.
+            Ok(Verified::Event(_)) if !delivers => return Err(Refusal::Method),
             Ok(Verified::Event(event)) => event,
             Err(rejected) => {
                 return Err(Refusal::Unverified(rejected.rejection.reason, rejected.request));

@@ -21,14 +21,18 @@ use crate::request::RawRequest;
 use crate::time::Timestamp;
 
 mod atlassian;
+mod canonical;
 mod challenge;
+mod coding;
 mod elsewhere;
 mod form;
 mod hint;
 mod json;
+mod json_text;
 mod jws;
 mod jwt;
 mod mac;
+mod multipart;
 mod place;
 mod public_key;
 mod renewal;
@@ -135,6 +139,8 @@ pub struct ChallengeAnswer {
     pub status: StatusCode,
     /// Its headers, `Content-Type` among them.
     pub headers: HeaderMap,
+    /// The names of headers as the provider's documents spell them, for people; on the wire case means nothing.
+    pub spelled: Vec<String>,
     /// Its body.
     pub body: Bytes,
 }

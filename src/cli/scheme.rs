@@ -80,6 +80,7 @@ impl SchemeArgs {
             params: pairs(&self.params)?,
             accept_unsigned: true,
             tolerance: None,
+            max_decoded: None,
         };
         let verifier = Verifier::new(record, secrets, options);
         verifier.map(Arc::new).map_err(|problems| say_problems(&problems))

@@ -1,11 +1,15 @@
 //! Hand-shakes that we answer ourselves, and the conditions by which a record tells requests apart.
 
+use std::borrow::Cow;
+
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use subtle::ConstantTimeEq;
 
 use super::ChallengeAnswer;
 use super::json::Pointer;
 use super::place::{Fields, Place};
-use super::template::{Filling, Template};
+use super::template::{Filling, GivenBy, Template};
 
 /// Longest value that is echoed to somebody whose signature held, in bytes.
 const MAX_ECHO_SIGNED: usize = 1024;
@@ -26,7 +30,18 @@ pub(super) enum Condition {
     Equals(Place, String),
     /// `header:X contains "text"`
     Contains(Place, String),
+    /// `always`
+    Always,
+    /// `body starts with "text"`
+    BodyStarts(String),
+    /// `body is "text<digits>"`: the text and then nothing but digits.
+    BodyIsNumbered(String),
+    /// `not …`
+    Not(Box<Self>),
 }
+
+/// Most digits behind the text of [`Condition::BodyIsNumbered`].
+const MAX_DIGITS: usize = 20;
 
 impl Condition {
     /// Parses conditions joined by `and`.
@@ -35,8 +50,26 @@ impl Condition {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
+        if let Some(inner) = text.strip_prefix("not ") {
+            return Ok(Self::Not(Box::new(Self::parse(inner.trim())?)));
+        }
         if text == "body is empty" {
             return Ok(Self::BodyIsEmpty);
+        }
+        if text == "always" {
+            return Ok(Self::Always);
+        }
+        if let Some(start) = text.strip_prefix("body starts with ") {
+            return Ok(Self::BodyStarts(unquote(start)));
+        }
+        if let Some(whole) = text.strip_prefix("body is ") {
+            let whole = unquote(whole);
+            let start = whole.strip_suffix("<digits>");
+            let start = start.ok_or("expected `body is empty` or `body is \"TEXT<digits>\"`")?;
+            return Ok(Self::BodyIsNumbered(start.to_owned()));
+        }
+        if let Some(place) = text.strip_suffix(" exists") {
+            return Place::parse(place.trim()).map(Self::Present);
         }
         if let Some((left, right)) = text.split_once(" == ") {
             if left.trim() == "method" {
@@ -56,8 +89,9 @@ impl Condition {
     /// Whether the head alone decides.
     pub(super) fn is_in_head(&self) -> bool {
         match self {
-            Self::Method(_) => true,
-            Self::BodyIsEmpty => false,
+            Self::Method(_) | Self::Always => true,
+            Self::BodyIsEmpty | Self::BodyStarts(_) | Self::BodyIsNumbered(_) => false,
+            Self::Not(inner) => inner.is_in_head(),
             Self::Present(place) | Self::Equals(place, _) | Self::Contains(place, _) => place.is_in_head(),
         }
     }
@@ -72,6 +106,20 @@ impl Condition {
             Self::Contains(place, text) => fields
                 .get(place)
                 .is_some_and(|value| memchr::memmem::find(&value, text.as_bytes()).is_some()),
+            Self::Always => true,
+            Self::BodyStarts(text) => fields.body.starts_with(text.as_bytes()),
+            Self::BodyIsNumbered(text) => fields.body.strip_prefix(text.as_bytes()).is_some_and(|number| {
+                (1..=MAX_DIGITS).contains(&number.len()) && number.iter().all(u8::is_ascii_digit)
+            }),
+            Self::Not(inner) => !inner.holds(fields),
+        }
+    }
+
+    /// The place and the text of `PLACE == "text"`.
+    pub(super) fn equality(&self) -> Option<(&Place, &str)> {
+        match self {
+            Self::Equals(place, text) => Some((place, text)),
+            _ => None,
         }
     }
 
@@ -81,6 +129,7 @@ impl Condition {
             Self::Present(Place::Json(pointer))
             | Self::Equals(Place::Json(pointer), _)
             | Self::Contains(Place::Json(pointer), _) => Some(pointer),
+            Self::Not(inner) => inner.pointer(),
             _ => None,
         }
     }
@@ -94,6 +143,10 @@ impl std::fmt::Display for Condition {
             Self::Present(place) => write!(f, "{place}"),
             Self::Equals(place, text) => write!(f, "{place} == \"{text}\""),
             Self::Contains(place, text) => write!(f, "{place} contains \"{text}\""),
+            Self::Always => f.write_str("always"),
+            Self::BodyStarts(text) => write!(f, "body starts with \"{text}\""),
+            Self::BodyIsNumbered(text) => write!(f, "body is \"{text}<digits>\""),
+            Self::Not(inner) => write!(f, "not {inner}"),
         }
     }
 }
@@ -104,6 +157,91 @@ fn unquote(text: &str) -> String {
     inner.unwrap_or(text).to_owned()
 }
 
+/// What the sender's values in an answer may be, such as `hex 20..32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Values {
+    class: Class,
+    min: usize,
+    max: usize,
+}
+
+/// A set of characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Digits,
+    Hex,
+    Token,
+    Base64,
+}
+
+impl Class {
+    const NAMED: [(&'static str, Self); 4] = [
+        ("digits", Self::Digits),
+        ("hex", Self::Hex),
+        ("token", Self::Token),
+        ("base64", Self::Base64),
+    ];
+
+    fn has(self, byte: u8) -> bool {
+        match self {
+            Self::Digits => byte.is_ascii_digit(),
+            Self::Hex => byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte),
+            Self::Token => byte.is_ascii_alphanumeric() || b"-_".contains(&byte),
+            Self::Base64 => byte.is_ascii_alphanumeric() || b"-_+/=".contains(&byte),
+        }
+    }
+}
+
+impl Values {
+    /// Parses `CLASS MIN..MAX`.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let parts = || {
+            let (class, range) = text.split_once(' ')?;
+            let (min, max) = range.trim().split_once("..")?;
+            let class = Class::NAMED.iter().find(|(name, _)| *name == class)?.1;
+            Some((class, min.parse().ok()?, max.parse().ok()?))
+        };
+        match parts() {
+            Some((class, min, max)) if (1..=max).contains(&min) && max <= MAX_ECHO_UNSIGNED => {
+                Ok(Self { class, min, max })
+            }
+            Some(_) => Err(format!("lengths lie between 1 and {MAX_ECHO_UNSIGNED}")),
+            None => {
+                let names: Vec<_> = Class::NAMED.iter().map(|(name, _)| *name).collect();
+                Err(format!(
+                    "expected such as \"hex 20..32\", with one of {}",
+                    names.join(", ")
+                ))
+            }
+        }
+    }
+
+    /// Whether the value is one.
+    fn allow(self, value: &[u8]) -> bool {
+        (self.min..=self.max).contains(&value.len()) && value.iter().all(|byte| self.class.has(*byte))
+    }
+
+    /// Whether the pieces, one after the other, are one.
+    pub(super) fn allow_pieces(self, pieces: &[Cow<'_, [u8]>]) -> bool {
+        let len = pieces.iter().map(|piece| piece.len()).fold(0, usize::saturating_add);
+        (self.min..=self.max).contains(&len)
+            && pieces
+                .iter()
+                .all(|piece| piece.iter().all(|byte| self.class.has(*byte)))
+    }
+}
+
+/// What became of a hand-shake.
+#[derive(Debug)]
+pub(super) enum Handshake {
+    /// The answer.
+    Answered(ChallengeAnswer),
+    /// What the sender must know is not what it said.
+    CheckFailed,
+    /// A value is absent or is not one that may be echoed: it is no hand-shake.
+    NotOne,
+}
+
 /// A hand-shake and its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Challenge {
@@ -111,9 +249,16 @@ pub(super) struct Challenge {
     pub(super) when: Vec<Condition>,
     /// Only a request whose signature holds gets the answer.
     pub(super) verify_first: bool,
+    /// Pairs of texts that must be equal; compared in constant time, since one of them is what only the provider knows.
+    pub(super) check: Vec<(Template, Template)>,
+    /// The provider's own status for a check that fails; otherwise it is refused like any request.
+    pub(super) check_failed_status: Option<StatusCode>,
+    /// What the sender's values may be; always given where one of them is MACed.
+    pub(super) values: Option<Values>,
     pub(super) status: StatusCode,
     pub(super) content_type: String,
-    pub(super) headers: Vec<(HeaderName, Template)>,
+    /// Each with its name as the record spells it, for people.
+    pub(super) headers: Vec<(HeaderName, String, Template)>,
     pub(super) body: Template,
 }
 
@@ -129,26 +274,65 @@ impl Challenge {
         in_head.all(|condition| condition.holds(head))
     }
 
-    /// The answer, or nothing if a value is absent or is not one that may be echoed.
-    pub(super) fn answer(&self, with: &Filling<'_>) -> Option<ChallengeAnswer> {
-        let escape = |value: &[u8]| self.escape(value);
+    /// Whether it says itself that requests with this method may be it.
+    pub(super) fn names_method(&self, method: &Method) -> bool {
+        self.when
+            .iter()
+            .any(|condition| matches!(condition, Condition::Method(known) if known == method))
+    }
+
+    /// What becomes of a request that is this hand-shake.
+    pub(super) fn answer(&self, with: &Filling<'_>) -> Handshake {
+        if !self.check.iter().all(|(left, right)| are_equal(left, right, with)) {
+            return match self.check_failed_status {
+                Some(status) => Handshake::Answered(ChallengeAnswer {
+                    status,
+                    spelled: Vec::new(),
+                    headers: HeaderMap::new(),
+                    body: Bytes::new(),
+                }),
+                None => Handshake::CheckFailed,
+            };
+        }
+        self.written(with).map_or(Handshake::NotOne, Handshake::Answered)
+    }
+
+    /// The templates of the answer.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &Template> {
+        self.headers
+            .iter()
+            .map(|(_, _, template)| template)
+            .chain(std::iter::once(&self.body))
+    }
+
+    /// What its answer MACs, if it MACs anything: an event whose signed text is such a value is refused, so that the
+    /// answer vouches for nothing.
+    pub(super) fn macs(&self) -> Option<Values> {
+        self.values.filter(|_| self.texts().any(Template::uses_mac))
+    }
+
+    fn written(&self, with: &Filling<'_>) -> Option<ChallengeAnswer> {
+        let escape = |value: &[u8], given_by: GivenBy| self.escape(value, given_by);
         let body = self.body.render(with, escape)?;
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_str(&self.content_type).ok()?);
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        for (name, template) in &self.headers {
-            let value = template.render(with, |value| self.limited(value).map(<[u8]>::to_vec))?;
+        for (name, _, template) in &self.headers {
+            let value = template.render(with, |value, given_by| {
+                self.limited(value, given_by).map(<[u8]>::to_vec)
+            })?;
             headers.insert(name, HeaderValue::from_bytes(&value).ok()?);
         }
         Some(ChallengeAnswer {
             status: self.status,
+            spelled: self.headers.iter().map(|(_, spelled, _)| spelled.clone()).collect(),
             headers,
             body: body.into(),
         })
     }
 
-    fn escape(&self, value: &[u8]) -> Option<Vec<u8>> {
-        let value = self.limited(value)?;
+    fn escape(&self, value: &[u8], given_by: GivenBy) -> Option<Vec<u8>> {
+        let value = self.limited(value, given_by)?;
         if self.content_type.starts_with("application/json") {
             let quoted = serde_json::to_vec(std::str::from_utf8(value).ok()?).ok()?;
             return quoted.get(1..quoted.len().checked_sub(1)?).map(<[u8]>::to_vec);
@@ -157,7 +341,13 @@ impl Challenge {
     }
 
     /// Anybody can ask for an unsigned echo, so it is short and made of characters that mean nothing to a browser.
-    fn limited<'v>(&self, value: &'v [u8]) -> Option<&'v [u8]> {
+    fn limited<'v>(&self, value: &'v [u8], given_by: GivenBy) -> Option<&'v [u8]> {
+        if given_by == GivenBy::Source {
+            return Some(value);
+        }
+        if self.values.is_some_and(|values| !values.allow(value)) {
+            return None;
+        }
         let harmless = |b: &u8| b.is_ascii_alphanumeric() || b"-_.:~+/= ".contains(b);
         let fits = if self.verify_first {
             value.len() <= MAX_ECHO_SIGNED
@@ -170,9 +360,19 @@ impl Challenge {
     /// The JSON pointers it looks at.
     pub(super) fn pointers(&self) -> impl Iterator<Item = &Pointer> {
         let conditions = self.when.iter().filter_map(Condition::pointer);
-        let headers = self.headers.iter().flat_map(|(_, template)| template.pointers());
-        conditions.chain(self.body.pointers()).chain(headers)
+        let checked = self.check.iter().flat_map(|(left, right)| [left, right]);
+        let texts = checked.chain(self.texts());
+        conditions.chain(texts.flat_map(Template::pointers))
     }
+}
+
+/// Whether both texts can be filled and are the same; takes a time that tells nothing but lengths.
+fn are_equal(left: &Template, right: &Template, with: &Filling<'_>) -> bool {
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    if left.fill(with, &mut a).is_err() || right.fill(with, &mut b).is_err() {
+        return false;
+    }
+    bool::from(a.concat().ct_eq(&b.concat()))
 }
 
 #[cfg(test)]
@@ -192,8 +392,12 @@ mod tests {
             url: "",
             group: None,
             secret: None,
+            mac: None,
         };
-        challenge.is_asked(&fields).then(|| challenge.answer(&with))?
+        match challenge.is_asked(&fields).then(|| challenge.answer(&with))? {
+            Handshake::Answered(answer) => Some(answer),
+            Handshake::CheckFailed | Handshake::NotOne => None,
+        }
     }
 
     fn echo(content_type: &str, body: &str, verify_first: bool) -> Challenge {
@@ -201,6 +405,9 @@ mod tests {
             name: "test".into(),
             when: Condition::parse_all("method == GET and query:c").unwrap(),
             verify_first,
+            check: Vec::new(),
+            check_failed_status: None,
+            values: None,
             status: StatusCode::OK,
             content_type: content_type.into(),
             headers: Vec::new(),
@@ -246,5 +453,38 @@ mod tests {
             Condition::Equals(Place::parse("json:/t").unwrap(), "u v".into())
         );
         assert!(Condition::parse_all("cookie == 1").is_err());
+        let text = "always and not header:x-a and body starts with \"{\" and body is \"id=<digits>\" and form:a exists";
+        let conditions = Condition::parse_all(text).unwrap();
+        let shown: Vec<String> = conditions.iter().map(ToString::to_string).collect();
+        assert_eq!(Condition::parse_all(&shown.join(" and ")).as_ref(), Ok(&conditions));
+        assert!(Condition::parse_all("body is \"x\"").is_err());
+    }
+
+    #[test]
+    fn a_numbered_body_is_that_and_nothing_else() {
+        let numbered = Condition::parse("body is \"webhook_id=<digits>\"").unwrap();
+        let target = "/".parse().unwrap();
+        let headers = HeaderMap::new();
+        let holds = |body: &str| numbered.holds(&Fields::new(&Method::POST, &target, &headers, body.as_bytes(), &[]));
+        assert!(holds("webhook_id=7"));
+        for other in [
+            "webhook_id=",
+            "webhook_id=7&a=1",
+            "webhook_id=7\n",
+            "xwebhook_id=7",
+            "webhook_id=123456789012345678901",
+        ] {
+            assert!(!holds(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn values_have_a_class_and_a_length() {
+        let hex = Values::parse("hex 20..32").unwrap();
+        assert!(hex.allow(&[b'a'; 20]) && hex.allow(&[b'0'; 32]));
+        assert!(!hex.allow(&[b'a'; 19]) && !hex.allow(&[b'a'; 33]) && !hex.allow(&[b'A'; 20]));
+        for bad in ["", "hex", "hex 0..4", "hex 4..2", "hex 1..1000", "text 1..2", "hex 1-2"] {
+            assert!(Values::parse(bad).is_err(), "{bad}");
+        }
     }
 }

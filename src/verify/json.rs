@@ -53,6 +53,19 @@ impl Pointer {
     pub(super) fn as_str(&self) -> &str {
         &self.text
     }
+
+    /// The pointer at the whole document.
+    pub(super) fn whole() -> Self {
+        Self {
+            text: String::new(),
+            steps: Vec::new(),
+        }
+    }
+
+    /// Whether `other` points into what this one points at, or at it.
+    pub(super) fn leads_to(&self, other: &Self) -> bool {
+        other.steps.starts_with(&self.steps)
+    }
 }
 
 /// The value at each pointer, in their order: a string's text, a number's literal characters, `true` or `false`.
@@ -60,6 +73,62 @@ impl Pointer {
 pub(super) fn find(body: &[u8], pointers: &[Pointer]) -> Vec<Option<String>> {
     let spans = scan(body, pointers).unwrap_or_else(|| vec![None; pointers.len()]);
     spans.into_iter().map(|span| scalar(body.get(span?)?)).collect()
+}
+
+/// The bytes of the value at `pointer`, as they stand in the body.
+pub(super) fn raw<'b>(body: &'b [u8], pointer: &Pointer) -> Option<&'b [u8]> {
+    let spans = scan(body, std::slice::from_ref(pointer))?;
+    body.get(spans.into_iter().next()??)
+}
+
+/// The bytes of each value in the array at `pointer`; `None` when there is no array, or one of more than `most`.
+pub(super) fn elements<'b>(body: &'b [u8], pointer: &Pointer, most: usize) -> Option<Vec<&'b [u8]>> {
+    let array = raw(body, pointer)?;
+    let mut scanner = Scanner { body: array, at: 0 };
+    let mut found = Vec::new();
+    scanner.expect(b'[')?;
+    scanner.space();
+    if scanner.expect(b']').is_some() {
+        return Some(found);
+    }
+    while found.len() < most {
+        scanner.space();
+        let start = scanner.at;
+        scanner.skip()?;
+        found.push(array.get(start..scanner.at)?);
+        scanner.space();
+        if scanner.expect(b',').is_none() {
+            return scanner.expect(b']').map(|()| found);
+        }
+    }
+    None
+}
+
+/// The quoted names and the bytes of the values of an object that is known to be well formed, in their order.
+pub(super) fn members(object: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
+    let mut scanner = Scanner { body: object, at: 0 };
+    let mut found = Vec::new();
+    scanner.expect(b'{')?;
+    scanner.space();
+    if scanner.expect(b'}').is_some() {
+        return Some(found);
+    }
+    loop {
+        scanner.space();
+        let start = scanner.at;
+        scanner.string()?;
+        let name = object.get(start..scanner.at)?;
+        scanner.space();
+        scanner.expect(b':')?;
+        scanner.space();
+        let start = scanner.at;
+        scanner.skip()?;
+        found.push((name, object.get(start..scanner.at)?));
+        scanner.space();
+        if scanner.expect(b',').is_none() {
+            return scanner.expect(b'}').map(|()| found);
+        }
+    }
 }
 
 /// The bytes of the values at each pointer, or `None` if the body is not JSON. Of a name that occurs twice the last
@@ -84,7 +153,8 @@ fn scalar(raw: &[u8]) -> Option<String> {
     }
 }
 
-fn unquote(raw: &[u8]) -> Option<String> {
+/// What a quoted string says.
+pub(super) fn unquote(raw: &[u8]) -> Option<String> {
     let inner = raw.get(1..raw.len().checked_sub(1)?)?;
     if inner.contains(&b'\\') {
         serde_json::from_slice(raw).ok()

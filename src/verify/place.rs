@@ -1,4 +1,5 @@
-//! Where a value stands in a request: `header:X-Id`, `query:id`, `form:id`, `json:/data/id`, `sig:t`.
+//! Where a value stands in a request: `header:X-Id`, `query:id`, `form:id`, `json:/data/id`, `form_json:events:/0/id`,
+//! `item:/id`, `body`, `sig:t`.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -8,6 +9,7 @@ use http::{HeaderMap, HeaderName, Method, header};
 
 use super::form;
 use super::json::{self, Pointer};
+use super::multipart;
 
 /// Where a value stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,10 +24,18 @@ pub(super) enum Place {
     Form(String),
     /// A string, number or boolean of a JSON body.
     Json(Pointer),
-    /// A key inside the signature header.
-    Signature(String),
+    /// The same in the JSON that a field of a form body holds.
+    FormJson(String, Pointer),
+    /// The same in the element at hand of an array whose elements are judged one by one (`each`).
+    Item(Pointer),
     /// The whole body.
     Body,
+    /// A header whose name the source gives as a parameter.
+    HeaderOf(String),
+    /// A query parameter whose name the source gives as a parameter.
+    QueryOf(String),
+    /// A key inside the signature header.
+    Signature(String),
     /// A claim of the token, once its signature holds.
     Claim(Pointer),
 }
@@ -33,7 +43,8 @@ pub(super) enum Place {
 impl Place {
     /// Parses `kind:name`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        const HELP: &str = "expected `header:NAME`, `query:NAME`, `form:NAME`, `json:/POINTER` or `sig:KEY`";
+        const HELP: &str = "expected `header:NAME`, `query:NAME`, `form:NAME`, `json:/POINTER`, \
+                            `form_json:NAME:/POINTER`, `item:/POINTER`, `body`, `jwt:CLAIM` or `sig:KEY`";
         if text == "body" {
             return Ok(Self::Body);
         }
@@ -46,7 +57,13 @@ impl Place {
             "" => Err(format!("there is no name behind `{kind}:`")),
             name => Ok(name.to_owned()),
         };
+        let pointer = |text: &str| {
+            Pointer::parse(text).ok_or_else(|| format!("`{text}` is not a JSON pointer; it starts with `/`"))
+        };
+        let param = name.strip_prefix('{').and_then(|name| name.strip_suffix('}'));
         match kind {
+            "header" if let Some(param) = param => Ok(Self::HeaderOf(param.to_owned())),
+            "query" if let Some(param) = param => Ok(Self::QueryOf(param.to_owned())),
             "header" => Ok(Self::Header(header(name)?)),
             "header_numbered" => {
                 let (before, after) = name.split_once("{n}").ok_or("expected `{n}` where the number stands")?;
@@ -55,9 +72,15 @@ impl Place {
             }
             "query" => Ok(Self::Query(named()?)),
             "form" => Ok(Self::Form(named()?)),
-            "json" => Pointer::parse(name)
-                .map(Self::Json)
-                .ok_or_else(|| format!("`{name}` is not a JSON pointer; it starts with `/`")),
+            "json" => Ok(Self::Json(pointer(name)?)),
+            "item" => Ok(Self::Item(pointer(name)?)),
+            "form_json" => {
+                let (field, at) = name
+                    .split_once(":/")
+                    .filter(|(field, _)| !field.is_empty())
+                    .ok_or("expected `form_json:NAME:/POINTER`")?;
+                Ok(Self::FormJson(field.to_owned(), pointer(&format!("/{at}"))?))
+            }
             "sig" => Ok(Self::Signature(named()?)),
             "jwt" => Ok(Self::Claim(claim(&named()?)?)),
             _ => Err(HELP.to_owned()),
@@ -67,8 +90,30 @@ impl Place {
     /// Whether the head alone shows the value.
     pub(super) const fn is_in_head(&self) -> bool {
         match self {
-            Self::Header(_) | Self::NumberedHeaders(..) | Self::Query(_) | Self::Signature(_) => true,
-            Self::Form(_) | Self::Json(_) | Self::Body | Self::Claim(_) => false,
+            Self::Header(_)
+            | Self::NumberedHeaders(..)
+            | Self::Query(_)
+            | Self::Signature(_)
+            | Self::HeaderOf(_)
+            | Self::QueryOf(_) => true,
+            Self::Form(_) | Self::Json(_) | Self::FormJson(..) | Self::Item(_) | Self::Body | Self::Claim(_) => false,
+        }
+    }
+
+    /// The parameter that gives the name.
+    pub(super) fn param(&self) -> Option<&str> {
+        match self {
+            Self::HeaderOf(param) | Self::QueryOf(param) => Some(param),
+            _ => None,
+        }
+    }
+
+    /// The place with the name that the source gives.
+    pub(super) fn named(&self, name: &str) -> Result<Self, String> {
+        match self {
+            Self::HeaderOf(_) => Self::parse(&format!("header:{name}")),
+            Self::QueryOf(_) => Self::parse(&format!("query:{name}")),
+            place => Ok(place.clone()),
         }
     }
 }
@@ -81,8 +126,12 @@ impl std::fmt::Display for Place {
             Self::Query(name) => write!(f, "query:{name}"),
             Self::Form(name) => write!(f, "form:{name}"),
             Self::Json(pointer) => write!(f, "json:{}", pointer.as_str()),
-            Self::Signature(key) => write!(f, "sig:{key}"),
+            Self::FormJson(name, pointer) => write!(f, "form_json:{name}:{}", pointer.as_str()),
+            Self::Item(pointer) => write!(f, "item:{}", pointer.as_str()),
             Self::Body => f.write_str("body"),
+            Self::HeaderOf(param) => write!(f, "header:{{{param}}}"),
+            Self::QueryOf(param) => write!(f, "query:{{{param}}}"),
+            Self::Signature(key) => write!(f, "sig:{key}"),
             Self::Claim(pointer) => write!(f, "jwt:{}", pointer.as_str().strip_prefix('/').unwrap_or_default()),
         }
     }
@@ -102,6 +151,8 @@ pub(super) struct Fields<'r> {
     pub(super) body: &'r [u8],
     /// The host that was asked for.
     pub(super) authority: Option<&'r str>,
+    /// The element at hand, where the elements of an array are judged one by one.
+    pub(super) item: Option<&'r [u8]>,
     pointers: &'r [Pointer],
     json: OnceCell<Vec<Option<String>>>,
     /// The claims of the request's token, once its signature holds.
@@ -123,6 +174,7 @@ impl<'r> Fields<'r> {
             headers,
             body,
             authority: None,
+            item: None,
             pointers,
             json: OnceCell::new(),
             claims: OnceCell::new(),
@@ -151,7 +203,16 @@ impl<'r> Fields<'r> {
         self.headers.get_all(name).iter().nth(1).is_some()
     }
 
-    /// Whether the body may be read as form fields: empty, or declared as a form.
+    /// A field of a form body of either kind, decoded.
+    fn form_field(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        if self.has_form() {
+            return form::get(self.body, name);
+        }
+        let boundary = multipart::boundary(self.header(&header::CONTENT_TYPE)?)?;
+        multipart::get(self.body, boundary, name).map(Cow::Borrowed)
+    }
+
+    /// Whether the body may be read as URL-encoded form fields: empty, or declared as such a form.
     pub(super) fn has_form(&self) -> bool {
         self.body.is_empty() || self.header(&header::CONTENT_TYPE).is_some_and(form::is_form)
     }
@@ -161,14 +222,16 @@ impl<'r> Fields<'r> {
         match place {
             Place::Header(name) => self.header(name).map(Cow::Borrowed),
             Place::Query(name) => form::get(self.target.query()?.as_bytes(), name),
-            Place::Form(name) => self.has_form().then(|| form::get(self.body, name))?,
+            Place::Form(name) => self.form_field(name),
             Place::Json(pointer) => self.json(pointer).map(|text| Cow::Borrowed(text.as_bytes())),
+            Place::FormJson(name, pointer) => value_in(&self.form_field(name)?, pointer),
+            Place::Item(pointer) => value_in(self.item?, pointer),
             Place::Body => Some(Cow::Borrowed(self.body)),
             Place::Claim(pointer) => {
                 let found = json::find(self.claims.get()?, std::slice::from_ref(pointer));
                 found.into_iter().next()?.map(|text| Cow::Owned(text.into_bytes()))
             }
-            Place::NumberedHeaders(..) | Place::Signature(_) => None,
+            Place::NumberedHeaders(..) | Place::Signature(_) | Place::HeaderOf(_) | Place::QueryOf(_) => None,
         }
     }
 
@@ -188,6 +251,11 @@ impl<'r> Fields<'r> {
     }
 }
 
+fn value_in<'v>(json: &[u8], pointer: &Pointer) -> Option<Cow<'v, [u8]>> {
+    let found = json::find(json, std::slice::from_ref(pointer)).into_iter().next()??;
+    Some(Cow::Owned(found.into_bytes()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,7 +270,11 @@ mod tests {
             "json:/a/0",
             "json:",
             "sig:t",
+            "form_json:events:/0/a:b",
+            "item:/a",
             "body",
+            "header:{name}",
+            "query:{name}",
             "jwt:jti",
         ] {
             assert_eq!(Place::parse(text).unwrap().to_string(), text);
@@ -219,6 +291,10 @@ mod tests {
             "query:",
             "json:a",
             "header_numbered:x",
+            "form_json:a",
+            "form_json::/a",
+            "item:a",
+            "form:",
         ] {
             assert!(Place::parse(bad).is_err(), "{bad}");
         }

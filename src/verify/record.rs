@@ -3,14 +3,14 @@
 //! The same language serves the presets under `config/providers/` and a user's `[providers.NAME]`. A record is read
 //! once, compiled, and then works in both directions: [`super::Verifier::verify`] and [`super::Verifier::sign`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
 
-use super::challenge::{Challenge, Condition};
+use super::challenge::{Challenge, Condition, Values};
 use super::elsewhere::KeysAt;
 use super::json::Pointer;
 use super::jwt::{BoundClaim, TokenRules};
@@ -155,6 +155,12 @@ pub struct Record {
     /// A secret with this in front is an Ed25519 public key, in a scheme of secrets (Standard Webhooks: `whpk_`).
     pub(super) public_key_prefix: Option<String>,
     pub(super) params: Vec<String>,
+    /// Second inputs that a source may leave out.
+    pub(super) optional_params: Vec<String>,
+    /// What a second input is when the source leaves it out.
+    pub(super) usual_params: Vec<(String, String)>,
+    /// The signature is over the bytes before the sender compressed them.
+    pub(super) signed_over_decoded: bool,
     /// Header families, in the order in which they are tried; never empty. A request is judged by one of them alone.
     pub(super) schemes: Vec<Scheme>,
     /// Where its keys lie, if a source need not give them.
@@ -163,6 +169,8 @@ pub struct Record {
     pub(super) when_pointers: Vec<Pointer>,
     pub(super) scope: Option<Place>,
     pub(super) challenges: Vec<Challenge>,
+    /// What the answers MAC for anybody, and what is therefore signed by nobody.
+    pub(super) answerable: Vec<Values>,
     pub(super) dedupe: Vec<Part>,
     pub(super) dedupe_source: Option<String>,
     pub(super) id_missing: IdMissing,
@@ -202,6 +210,10 @@ pub(super) struct Scheme {
     pub(super) time: Option<TimeRule>,
     /// Pairs of texts that must be equal.
     pub(super) also_require: Vec<(Template, Template)>,
+    /// What must hold of a request whose signature does.
+    pub(super) require: Vec<Condition>,
+    /// The array whose elements are each signed by themselves.
+    pub(super) each: Option<Pointer>,
     pub(super) delivery_id: Vec<Place>,
     /// The id that decides "the same again", where it is not the one that is shown.
     pub(super) dedupe_id: Vec<Place>,
@@ -264,14 +276,12 @@ impl Scheme {
             .flat_map(|(left, right)| left.pointers().chain(right.pointers()));
         let of_texts = self.texts().flat_map(Template::pointers).chain(required);
         let of_claims = self.token.iter().flat_map(TokenRules::pointers);
+        let of_conditions = self.require.iter().filter_map(Condition::pointer);
         let of_challenges = challenges.iter().flat_map(Challenge::pointers);
         let of_when = self.when.iter().filter_map(Condition::pointer);
         let mut seen = BTreeSet::new();
-        let all = of_places
-            .chain(of_texts)
-            .chain(of_challenges)
-            .chain(of_when)
-            .chain(of_claims);
+        let all = of_places.chain(of_texts).chain(of_conditions);
+        let all = all.chain(of_challenges).chain(of_when).chain(of_claims);
         let distinct = all.filter(|pointer| seen.insert(pointer.as_str().to_owned())).cloned();
         self.pointers = distinct.collect();
     }
@@ -345,6 +355,34 @@ impl Record {
     /// The names of second inputs that a source must give (`params`).
     pub fn params(&self) -> &[String] {
         &self.params
+    }
+
+    /// The names of second inputs that a source may give besides.
+    pub fn optional_params(&self) -> &[String] {
+        &self.optional_params
+    }
+
+    /// Whether a source may give a second input with this name.
+    pub fn has_param(&self, name: &str) -> bool {
+        self.params
+            .iter()
+            .chain(&self.optional_params)
+            .any(|known| known == name)
+    }
+
+    /// The record with the names that a source gives as parameters put where they stand for something. What is wrong with
+    /// one is told with its name.
+    pub(super) fn with_params(&self, params: &BTreeMap<String, String>) -> Result<Option<Self>, (String, String)> {
+        let mut named = None;
+        for (index, scheme) in self.schemes.iter().enumerate() {
+            let form = scheme.signature.with_params(params)?;
+            if let Some(form) = form
+                && let Some(scheme) = named.get_or_insert_with(|| self.clone()).schemes.get_mut(index)
+            {
+                scheme.signature = form;
+            }
+        }
+        Ok(named)
     }
 
     /// The default `dedupe` rule.

@@ -1,10 +1,13 @@
 //! [`Sample`]: a request as a provider would send it, but for its signature; for `send`, `sign` and tests.
 
+use std::collections::BTreeMap;
+
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, header};
 
 use crate::time::Timestamp;
 
+use super::challenge::Condition;
 use super::form;
 use super::place::{Fields, Place};
 use super::record::{Record, Scheme};
@@ -53,11 +56,20 @@ impl Record {
         };
         let values = values(scheme, sample);
         if scheme.sample_is_form() {
-            let pairs = values.iter().filter_map(|(place, text)| match place {
-                Place::Form(name) => Some(format!("{name}={}", form::encode(text))),
-                _ => None,
-            });
-            return pairs.collect::<Vec<_>>().join("&").into_bytes();
+            let mut documents: BTreeMap<&str, serde_json::Value> = BTreeMap::new();
+            let mut pairs = Vec::new();
+            for (place, text) in &values {
+                match place {
+                    Place::Form(name) => pairs.push(format!("{name}={}", form::encode(text))),
+                    Place::FormJson(name, pointer) => {
+                        pointer.set(documents.entry(name).or_default(), text.as_str().into());
+                    }
+                    _ => {}
+                }
+            }
+            let documents = documents.into_iter();
+            pairs.extend(documents.map(|(name, json)| format!("{name}={}", form::encode(&json.to_string()))));
+            return pairs.join("&").into_bytes();
         }
         let mut body = serde_json::json!({ "test": true });
         for (place, text) in values {
@@ -83,7 +95,7 @@ impl Scheme {
             .iter()
             .chain(&self.event_type)
             .chain(self.payload.places());
-        self.payload.uses_form() || places.any(|place| matches!(place, Place::Form(_)))
+        self.payload.uses_form() || places.any(|place| matches!(place, Place::Form(_) | Place::FormJson(..)))
     }
 }
 
@@ -98,8 +110,19 @@ fn values<'s>(scheme: &'s Scheme, sample: &Sample<'_>) -> Vec<(&'s Place, String
         .iter()
         .map(|place| (place, sample.event_type.to_owned()));
     let signed = scheme.payload.places().map(|place| (place, FILLER.to_owned()));
+    let required = scheme.require.iter().filter_map(Condition::equality);
+    let required = required.map(|(place, text)| (place, text.to_owned()));
+    // Such a list has at least its own name and that of the time in it.
+    let list = scheme.payload.header_list().map(|list| {
+        let time = scheme.time.iter().map(|rule| &rule.place);
+        let names = std::iter::once(list).chain(time).filter_map(|place| match place {
+            Place::Header(name) => Some(name.as_str()),
+            _ => None,
+        });
+        (list, names.collect::<Vec<_>>().join(","))
+    });
     let mut out: Vec<(&Place, String)> = Vec::new();
-    for (place, text) in time.into_iter().chain(ids).chain(types).chain(signed) {
+    for (place, text) in required.chain(list).chain(time).chain(ids).chain(types).chain(signed) {
         if !out.iter().any(|(known, _)| *known == place) {
             out.push((place, text));
         }

@@ -117,6 +117,7 @@ impl Verifier {
                     url: urls.first().ok_or_else(|| CannotSign::Incomplete(title()))?,
                     group: None,
                     secret: None,
+                    mac: None,
                 };
                 let token = self.make_token(index, scheme, secret, &with, input.now)?;
                 let value = credential(token.as_bytes()).ok_or_else(|| CannotSign::NotInHeader(title()))?;
@@ -167,17 +168,31 @@ impl Verifier {
                     headers.to_mut().insert(name, value.clone());
                     signed.push((name.clone(), value));
                 }
-                Place::Query(_) | Place::NumberedHeaders(..) => return Err(CannotSign::NotInHeader(title())),
-                Place::Signature(_) | Place::Json(_) | Place::Form(_) | Place::Body | Place::Claim(_) => {}
+                Place::Query(_) | Place::NumberedHeaders(..) | Place::HeaderOf(_) | Place::QueryOf(_) => {
+                    return Err(CannotSign::NotInHeader(title()));
+                }
+                Place::Signature(_)
+                | Place::Json(_)
+                | Place::Form(_)
+                | Place::FormJson(..)
+                | Place::Item(_)
+                | Place::Body
+                | Place::Claim(_) => {}
             }
         }
-        let fields =
-            Fields::new(input.method, input.target, &headers, input.body, &scheme.pointers).asked(input.authority);
+        let coding = input
+            .headers
+            .get(http::header::CONTENT_ENCODING)
+            .map(HeaderValue::as_bytes);
+        let body = self
+            .signed_body(input.body, coding)
+            .map_err(|_why| CannotSign::Incomplete(title()))?;
+        let fields = Fields::new(input.method, input.target, &headers, &body, &scheme.pointers).asked(input.authority);
         let key = match &scheme.time {
             Some(rule) => match &rule.place {
                 Place::Signature(key) => Some(key.as_str()),
                 // A time in the body is what it is.
-                place @ (Place::Json(_) | Place::Form(_)) => {
+                place @ (Place::Json(_) | Place::Form(_) | Place::FormJson(..)) => {
                     let found = fields.get(place).ok_or_else(|| CannotSign::Incomplete(title()))?;
                     time = String::from_utf8_lossy(&found).into_owned();
                     None
@@ -212,8 +227,12 @@ impl Verifier {
             url,
             group: Some(&group),
             secret: key_of_secret.secret(),
+            mac: None,
         };
-        for (left, right) in &scheme.also_require {
+        if let Some(condition) = scheme.require.iter().find(|condition| !condition.holds(&fields)) {
+            return Err(CannotSign::Condition(condition.to_string()));
+        }
+        for (left, right) in self.required(scheme) {
             let (mut a, mut b) = (Vec::new(), Vec::new());
             left.fill(&with, &mut a).map_err(incomplete)?;
             right.fill(&with, &mut b).map_err(incomplete)?;

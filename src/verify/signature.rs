@@ -1,6 +1,7 @@
 //! Takes a signature header apart: from header lines to candidate digests, in every form that providers use.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use data_encoding::{BASE64, BASE64_NOPAD, BASE64URL, BASE64URL_NOPAD, Encoding as Codec, HEXLOWER_PERMISSIVE};
 
@@ -236,6 +237,40 @@ impl Form {
     /// Whether the head alone shows the signature.
     pub(super) fn is_in_head(&self) -> bool {
         self.places.iter().all(Place::is_in_head)
+    }
+
+    /// The form with names that the source gives as parameters, where it has any.
+    pub(super) fn with_params(&self, params: &BTreeMap<String, String>) -> Result<Option<Self>, (String, String)> {
+        let mut form = self.clone();
+        for place in &mut form.places {
+            if let Some(value) = place
+                .param()
+                .and_then(|param| Some((param.to_owned(), params.get(param)?)))
+            {
+                let (param, name) = value;
+                *place = place.named(name).map_err(|why| (param, why))?;
+            }
+        }
+        if let Parse::Tagged { tag, .. } = &mut form.parse
+            && let Some(param) = tag.strip_prefix('{').and_then(|tag| tag.strip_suffix('}'))
+            && let Some(value) = params.get(param)
+        {
+            if value.is_empty() {
+                return Err((param.to_owned(), "it is empty".to_owned()));
+            }
+            *tag = value.clone();
+        }
+        Ok((form != *self).then_some(form))
+    }
+
+    /// The names of parameters that it needs.
+    pub(super) fn params(&self) -> Vec<&str> {
+        let of_places = self.places.iter().filter_map(Place::param);
+        let of_tag = match &self.parse {
+            Parse::Tagged { tag, .. } => tag.strip_prefix('{').and_then(|tag| tag.strip_suffix('}')),
+            _ => None,
+        };
+        of_places.chain(of_tag).collect()
     }
 
     /// The raw values, not empty, in their order.

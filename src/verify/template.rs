@@ -6,12 +6,16 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use data_encoding::{BASE64, HEXLOWER};
 use http::HeaderName;
 use sha2::{Digest, Sha256};
 
 use super::atlassian;
+use super::canonical;
 use super::form;
-use super::json::Pointer;
+use super::json::{self, Pointer};
+use super::json_text;
+use super::mac::MacKey;
 use super::place::{Fields, Place};
 use super::signature::Group;
 
@@ -51,23 +55,73 @@ enum Token {
     },
     /// `Name: value` and a line end for each header in the list that stands at the place.
     HeaderLines(Place),
+    BodyCrc32,
+    BodyJsonAscii,
+    BodyJsonSorted,
+    BodyJsonString,
+    ContentfulUri,
+    PlivoV3Url,
+    /// The bytes of a member of the JSON body.
+    JsonRaw(Pointer),
+    /// A key of the signature header as a JSON string.
+    SignatureJsonString(Place),
+    /// The headers that this one lists.
+    SignedHeaders(Place),
+    /// The values in order of their bytes; `None` is the secret.
+    SortedJoin(Vec<Option<Place>>),
+    /// A MAC over the value, made with the source's own key; only in answers to hand-shakes.
+    Mac {
+        place: Place,
+        form: MacForm,
+    },
+    /// SHA-256 over the values, one after the other; only in answers to hand-shakes.
+    Sha256Hex(Vec<Summand>),
+}
+
+/// How a MAC in an answer is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MacForm {
+    Hex,
+    Base64,
+}
+
+/// A part of what is hashed into an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Summand {
+    Param(String),
+    Place(Place),
 }
 
 /// The tokens without a name behind them.
-const WORDS: [(&str, Token); 12] = [
+const WORDS: [(&str, Token); 18] = [
     ("atlassian_request", Token::AtlassianRequest),
     ("body", Token::Body),
     ("body_base64url", Token::BodyBase64Url),
+    ("body_crc32", Token::BodyCrc32),
+    ("body_json_ascii", Token::BodyJsonAscii),
+    ("body_json_sorted", Token::BodyJsonSorted),
+    ("body_json_string", Token::BodyJsonString),
     ("body_sha256_hex", Token::BodySha256Hex),
+    ("contentful_uri", Token::ContentfulUri),
     ("form_sorted", Token::FormSorted),
     ("method", Token::Method),
     ("path", Token::Path),
     ("path_query", Token::PathQuery),
+    ("plivo_v3_url", Token::PlivoV3Url),
     ("secret", Token::Secret),
     ("timestamp", Token::Timestamp),
     ("url", Token::Url),
     ("url_no_query", Token::UrlNoQuery),
 ];
+
+/// Who gave a value of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GivenBy {
+    /// Whoever asks.
+    Sender,
+    /// The source's own configuration.
+    Source,
+}
 
 /// A value that the text needs is not in the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +145,8 @@ pub(super) struct Filling<'a> {
     pub(super) group: Option<&'a Group<'a>>,
     /// The secret that is being tried, where it is part of the text.
     pub(super) secret: Option<&'a [u8]>,
+    /// What `{hmac_hex:…}` is made with.
+    pub(super) mac: Option<&'a MacKey>,
 }
 
 impl Template {
@@ -122,7 +178,8 @@ impl Template {
 
     /// Whether the public URL is in it.
     pub(super) fn uses_url(&self) -> bool {
-        self.tokens().any(|t| matches!(t, Token::Url | Token::UrlNoQuery))
+        self.tokens()
+            .any(|t| matches!(t, Token::Url | Token::UrlNoQuery | Token::PlivoV3Url))
     }
 
     /// Whether the time is in it.
@@ -132,20 +189,61 @@ impl Template {
 
     /// Whether the secret itself is in it.
     pub(super) fn uses_secret(&self) -> bool {
-        self.tokens().any(|t| *t == Token::Secret)
+        self.tokens().any(|token| match token {
+            Token::Secret => true,
+            Token::SortedJoin(items) => items.contains(&None),
+            _ => false,
+        })
+    }
+
+    /// Whether a MAC or digest over a value of the sender's is in it.
+    pub(super) fn uses_function(&self) -> bool {
+        self.tokens()
+            .any(|t| matches!(t, Token::Mac { .. } | Token::Sha256Hex(_)))
+    }
+
+    /// Whether it holds a MAC that is made with the source's key.
+    pub(super) fn uses_mac(&self) -> bool {
+        self.tokens().any(|t| matches!(t, Token::Mac { .. }))
+    }
+
+    /// The header that lists which headers are signed.
+    pub(super) fn header_list(&self) -> Option<&Place> {
+        self.tokens().find_map(|token| match token {
+            Token::SignedHeaders(list) => Some(list),
+            _ => None,
+        })
+    }
+
+    /// The names of the source's parameters in it.
+    pub(super) fn params(&self) -> impl Iterator<Item = &str> {
+        self.tokens().flat_map(|token| match token {
+            Token::Param(name) => vec![name.as_str()],
+            Token::Sha256Hex(summands) => summands.iter().filter_map(Summand::param).collect(),
+            _ => Vec::new(),
+        })
     }
 
     /// Whether the fields of a form are in it.
     pub(super) fn uses_form(&self) -> bool {
-        self.tokens().any(|t| *t == Token::FormSorted)
+        self.tokens()
+            .any(|t| matches!(t, Token::FormSorted | Token::PlivoV3Url))
     }
 
-    /// Whether the whole body is in it, as bytes, as digest or as all its fields.
+    /// Whether the whole body is in it, as bytes, as digest or as all its fields. A checksum does not count: other bodies
+    /// that have it are easily made.
     pub(super) fn covers_body(&self) -> bool {
-        self.tokens().any(|t| {
+        self.tokens().any(|token| {
             matches!(
-                t,
-                Token::Body | Token::BodyBase64Url | Token::BodySha256Hex | Token::FormSorted
+                token,
+                Token::Body
+                    | Token::BodyBase64Url
+                    | Token::BodySha256Hex
+                    | Token::BodyJsonAscii
+                    | Token::BodyJsonSorted
+                    | Token::BodyJsonString
+                    | Token::FormSorted
+                    | Token::PlivoV3Url
             )
         })
     }
@@ -153,10 +251,20 @@ impl Template {
     /// Whether the value at `place` is in it.
     pub(super) fn covers(&self, place: &Place) -> bool {
         let covers_whole = match place {
-            Place::Json(_) | Place::Form(_) => self.covers_body(),
-            Place::Query(_) => self.uses_url() || self.tokens().any(|t| *t == Token::PathQuery),
-            Place::Body => self.covers_body(),
-            Place::Header(_) | Place::NumberedHeaders(..) | Place::Signature(_) | Place::Claim(_) => false,
+            Place::Json(at) => {
+                let holds = |token: &Token| matches!(token, Token::JsonRaw(whole) if whole.leads_to(at));
+                self.covers_body() || self.tokens().any(holds)
+            }
+            Place::Form(_) | Place::FormJson(..) | Place::Item(_) | Place::Body => self.covers_body(),
+            Place::Query(_) | Place::QueryOf(_) => {
+                let in_target = |t: &Token| matches!(t, Token::PathQuery | Token::ContentfulUri);
+                self.uses_url() || self.tokens().any(in_target)
+            }
+            Place::Header(_)
+            | Place::HeaderOf(_)
+            | Place::NumberedHeaders(..)
+            | Place::Signature(_)
+            | Place::Claim(_) => false,
         };
         covers_whole || self.places().any(|known| known == place)
     }
@@ -171,9 +279,14 @@ impl Template {
 
     /// The places in it.
     pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
-        self.tokens().filter_map(|token| match token {
-            Token::Value { place, .. } | Token::HeaderLines(place) => Some(place),
-            _ => None,
+        self.tokens().flat_map(|token| match token {
+            Token::Value { place, .. }
+            | Token::Mac { place, .. }
+            | Token::SignatureJsonString(place)
+            | Token::HeaderLines(place) => vec![place],
+            Token::SortedJoin(items) => items.iter().flatten().collect(),
+            Token::Sha256Hex(summands) => summands.iter().filter_map(Summand::place).collect(),
+            _ => Vec::new(),
         })
     }
 
@@ -208,13 +321,27 @@ impl Template {
         Ok(())
     }
 
-    /// The filled text in one piece, each value passed through `escape`, which may refuse it.
-    pub(super) fn render(&self, with: &Filling<'_>, escape: impl Fn(&[u8]) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
+    /// The filled text in one piece. `escape` makes of each value what is written, or refuses it, told who gave the value;
+    /// what a function hashes is refused by it too.
+    pub(super) fn render(
+        &self,
+        with: &Filling<'_>,
+        escape: impl Fn(&[u8], GivenBy) -> Option<Vec<u8>>,
+    ) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         for piece in &self.pieces {
             match piece {
                 Piece::Literal(text) => out.extend_from_slice(text.as_bytes()),
-                Piece::Token(token) => out.extend(escape(&token.value(with).ok()?)?),
+                Piece::Token(token) => {
+                    for place in token.hashed() {
+                        escape(&lookup(place, with)?, GivenBy::Sender)?;
+                    }
+                    out.extend(match token {
+                        Token::Mac { .. } | Token::Sha256Hex(_) => token.value(with).ok()?.into_owned(),
+                        Token::Param(_) => escape(&token.value(with).ok()?, GivenBy::Source)?,
+                        token => escape(&token.value(with).ok()?, GivenBy::Sender)?,
+                    });
+                }
                 Piece::Segment(_) => {}
             }
         }
@@ -245,7 +372,7 @@ impl Token {
                 Cow::Owned(header_lines(&names, fields).ok_or(Missing::InHead)?)
             }
             Self::BodySha256Hex => {
-                let digest = data_encoding::HEXLOWER.encode(&Sha256::digest(fields.body));
+                let digest = HEXLOWER.encode(&Sha256::digest(fields.body));
                 Cow::Owned(digest.into_bytes())
             }
             // A body that is no form would otherwise go uncovered by the signature.
@@ -258,16 +385,100 @@ impl Token {
             Self::Timestamp => Cow::Borrowed(with.timestamp.ok_or(Missing::InHead)?),
             Self::Url => Cow::Borrowed(with.url.as_bytes()),
             Self::UrlNoQuery => Cow::Borrowed(with.url.split('?').next().unwrap_or_default().as_bytes()),
-            Self::Param(name) => Cow::Borrowed(with.params.get(name).ok_or(Missing::InHead)?.as_bytes()),
+            Self::Param(name) => Cow::Borrowed(param(name, with).ok_or(Missing::InHead)?),
+            Self::BodyCrc32 => Cow::Owned(crc32fast::hash(fields.body).to_string().into_bytes()),
+            Self::BodyJsonAscii => Cow::Owned(json_text::ascii(fields.body).ok_or(Missing::InBody)?),
+            Self::BodyJsonSorted => Cow::Owned(json_text::sorted(fields.body).ok_or(Missing::InBody)?),
+            Self::BodyJsonString => Cow::Owned(json_text::quoted(fields.body).ok_or(Missing::InBody)?),
+            Self::ContentfulUri => Cow::Owned(canonical::contentful_uri(fields.target.as_str()).into_bytes()),
+            Self::PlivoV3Url if !fields.has_form() => return Err(Missing::InBody),
+            Self::PlivoV3Url => Cow::Owned(canonical::plivo_v3_url(with.url, fields.body)),
+            Self::JsonRaw(pointer) => Cow::Borrowed(json::raw(fields.body, pointer).ok_or(Missing::InBody)?),
+            Self::SignatureJsonString(place) => {
+                let value = lookup(place, with).ok_or(Missing::InHead)?;
+                Cow::Owned(json_text::quoted(&value).ok_or(Missing::InHead)?)
+            }
+            Self::SignedHeaders(Place::Header(list)) => {
+                Cow::Owned(canonical::signed_headers(fields, list).ok_or(Missing::InHead)?)
+            }
+            Self::SignedHeaders(_) => return Err(Missing::InHead),
+            Self::SortedJoin(items) => {
+                let mut values = Vec::with_capacity(items.len());
+                for item in items {
+                    values.push(match item {
+                        None => Cow::Borrowed(with.secret.ok_or(Missing::InHead)?),
+                        Some(place) => lookup(place, with).ok_or_else(|| place.missing())?,
+                    });
+                }
+                values.sort();
+                Cow::Owned(values.concat())
+            }
+            Self::Mac { place, form } => {
+                let value = lookup(place, with).ok_or_else(|| place.missing())?;
+                let tag = with.mac.ok_or(Missing::InHead)?.compute(&[value]);
+                let text = match form {
+                    MacForm::Hex => HEXLOWER.encode(tag.as_slice()),
+                    MacForm::Base64 => BASE64.encode(tag.as_slice()),
+                };
+                Cow::Owned(text.into_bytes())
+            }
+            Self::Sha256Hex(summands) => {
+                let mut hash = Sha256::new();
+                for summand in summands {
+                    match summand {
+                        Summand::Param(name) => hash.update(param(name, with).ok_or(Missing::InHead)?),
+                        Summand::Place(place) => hash.update(lookup(place, with).ok_or_else(|| place.missing())?),
+                    }
+                }
+                Cow::Owned(HEXLOWER.encode(&hash.finalize()).into_bytes())
+            }
             Self::Value { place, optional } => match lookup(place, with) {
                 Some(value) => value,
                 None if *optional => Cow::Borrowed(&[][..]),
-                None if place.is_in_head() => return Err(Missing::InHead),
-                None => return Err(Missing::InBody),
+                None => return Err(place.missing()),
             },
         };
         Ok(value)
     }
+
+    /// The places whose values it hashes.
+    fn hashed(&self) -> Vec<&Place> {
+        match self {
+            Self::Mac { place, .. } => vec![place],
+            Self::Sha256Hex(summands) => summands.iter().filter_map(Summand::place).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Summand {
+    fn param(&self) -> Option<&str> {
+        match self {
+            Self::Param(name) => Some(name),
+            Self::Place(_) => None,
+        }
+    }
+
+    fn place(&self) -> Option<&Place> {
+        match self {
+            Self::Place(place) => Some(place),
+            Self::Param(_) => None,
+        }
+    }
+}
+
+impl Place {
+    const fn missing(&self) -> Missing {
+        if self.is_in_head() {
+            Missing::InHead
+        } else {
+            Missing::InBody
+        }
+    }
+}
+
+fn param<'a>(name: &str, with: &Filling<'a>) -> Option<&'a [u8]> {
+    with.params.get(name).map(String::as_bytes)
 }
 
 fn lookup<'a>(place: &'a Place, with: &Filling<'a>) -> Option<Cow<'a, [u8]>> {
@@ -337,11 +548,49 @@ fn parse_token(name: &str, params: &[String]) -> Result<Token, String> {
             .map_err(|why| format!("in `{{{name}}}`: {why}"));
     }
     if let Some((kind, tail)) = name.split_once(':') {
+        let place = |text: &str| Place::parse(text.trim()).map_err(|why| format!("in `{{{name}}}`: {why}"));
+        match kind {
+            "json_raw" => {
+                let pointer = Pointer::parse(tail).ok_or_else(|| format!("`{tail}` is not a JSON pointer"))?;
+                return Ok(Token::JsonRaw(pointer));
+            }
+            "sig_json_string" => return place(&format!("sig:{tail}")).map(Token::SignatureJsonString),
+            "signed_headers" => return place(&format!("header:{tail}")).map(Token::SignedHeaders),
+            "sorted_join" => {
+                let items = tail.split(',').map(|item| match item.trim() {
+                    "secret" => Ok(None),
+                    item => place(item).map(Some),
+                });
+                return items.collect::<Result<_, _>>().map(Token::SortedJoin);
+            }
+            "hmac_hex" | "hmac_base64" => {
+                let form = if kind == "hmac_hex" {
+                    MacForm::Hex
+                } else {
+                    MacForm::Base64
+                };
+                return Ok(Token::Mac {
+                    place: place(tail)?,
+                    form,
+                });
+            }
+            "sha256_hex" => {
+                let summands = tail.split('+').map(|summand| match summand.trim() {
+                    known if params.iter().any(|param| param == known) => Ok(Summand::Param(known.to_owned())),
+                    summand => place(summand).map(Summand::Place),
+                });
+                return summands.collect::<Result<_, _>>().map(Token::Sha256Hex);
+            }
+            _ => {}
+        }
         let (kind, optional) = match kind.strip_suffix('?') {
             Some(kind) => (kind, true),
             None => (kind, false),
         };
         let place = Place::parse(&format!("{kind}:{tail}")).map_err(|why| format!("in `{{{name}}}`: {why}"))?;
+        if place.param().is_some() {
+            return Err(format!("`{{{name}}}` is named by a parameter; only `signature` may be"));
+        }
         if matches!(place, Place::NumberedHeaders(..)) {
             return Err(format!("`{{{name}}}` names many headers"));
         }
@@ -384,6 +633,7 @@ mod tests {
             url: "https://h.test/p?q=1",
             group: None,
             secret: None,
+            mac: None,
         };
         let mut out = Vec::new();
         template.fill(&with, &mut out)?;
@@ -439,6 +689,7 @@ mod tests {
             url: "",
             group: None,
             secret: None,
+            mac: None,
         };
         assert_eq!(template.fill(&with, &mut Vec::new()), Err(Missing::InHead));
     }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use proptest::prelude::*;
 
+use super::challenge::Condition;
 use super::place::Place;
 use super::record::{Kind, Record, Scheme};
 use super::sample::Sample;
@@ -731,7 +732,12 @@ pub(super) fn unsigned(name: &str, body: &[u8]) -> RawRequest {
             .chain(scheme.time.as_ref().map(|rule| &rule.place));
         places.any(|place| !place.is_in_head())
     };
-    if record.schemes.iter().any(looks_inside) {
+    let needs_text = |scheme: &Scheme| {
+        let in_body = |condition: &Condition| !condition.is_in_head();
+        scheme.payload.as_str().contains("{body_json_") || scheme.require.iter().any(in_body)
+    };
+    let is_free = record.answerable.is_empty() && !record.schemes.iter().any(|s| looks_inside(s) || needs_text(s));
+    if !is_free {
         request.body = record.sample_body(&sample, &request.head.headers).into();
     }
     request

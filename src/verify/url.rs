@@ -150,15 +150,18 @@ pub enum UrlVariant {
     WithDefaultPort,
     /// With `%3A` and `%40` in the query unescaped (Twilio's SIP calls, UR-04).
     ColonAndAtUnescaped,
+    /// With the escapes of `:/?@!$'()*,;` decoded, wherever they stand (HubSpot's documents; its SDK does not do it).
+    ReservedDecoded,
 }
 
 impl UrlVariant {
     /// All of them with their names in records.
-    pub(super) const NAMED: [(&'static str, Self); 4] = [
+    pub(super) const NAMED: [(&'static str, Self); 5] = [
         ("as configured", Self::AsConfigured),
         ("without port", Self::WithoutPort),
         ("with default port", Self::WithDefaultPort),
         ("colon and at unescaped", Self::ColonAndAtUnescaped),
+        ("reserved decoded", Self::ReservedDecoded),
     ];
 }
 
@@ -175,15 +178,22 @@ pub(super) fn spellings(url: String, variants: &[UrlVariant]) -> Vec<String> {
             UrlVariant::AsConfigured => add(url.clone()),
             UrlVariant::WithoutPort => add(without_port(&url)),
             UrlVariant::WithDefaultPort => add(with_default_port(&url)),
-            UrlVariant::ColonAndAtUnescaped => {}
+            UrlVariant::ColonAndAtUnescaped | UrlVariant::ReservedDecoded => {}
         }
     }
     if out.is_empty() {
         out.push(url);
     }
-    if variants.contains(&UrlVariant::ColonAndAtUnescaped) {
-        let unescaped: Vec<String> = out.iter().map(|url| colon_and_at_unescaped(url)).collect();
-        for candidate in unescaped {
+    for rewritten_by in [UrlVariant::ColonAndAtUnescaped, UrlVariant::ReservedDecoded] {
+        if !variants.contains(&rewritten_by) {
+            continue;
+        }
+        let rewrite = match rewritten_by {
+            UrlVariant::ColonAndAtUnescaped => colon_and_at_unescaped,
+            _ => reserved_decoded,
+        };
+        let rewritten: Vec<String> = out.iter().map(|url| rewrite(url)).collect();
+        for candidate in rewritten {
             if !out.contains(&candidate) {
                 out.push(candidate);
             }
@@ -232,6 +242,42 @@ fn colon_and_at_unescaped(url: &str) -> String {
             format!("{before}?{query}")
         }
     }
+}
+
+fn reserved_decoded(url: &str) -> String {
+    const ESCAPES: [(&str, char); 12] = [
+        ("3a", ':'),
+        ("2f", '/'),
+        ("3f", '?'),
+        ("40", '@'),
+        ("21", '!'),
+        ("24", '$'),
+        ("27", '\''),
+        ("28", '('),
+        ("29", ')'),
+        ("2a", '*'),
+        ("2c", ','),
+        ("3b", ';'),
+    ];
+    let mut parts = url.split('%');
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let meant = part.get(..2).and_then(|code| {
+            let known = ESCAPES.iter().find(|(known, _)| known.eq_ignore_ascii_case(code));
+            known.map(|(_, meant)| *meant)
+        });
+        match (meant, part.get(2..)) {
+            (Some(meant), Some(rest)) => {
+                out.push(meant);
+                out.push_str(rest);
+            }
+            _ => {
+                out.push('%');
+                out.push_str(part);
+            }
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -336,11 +382,22 @@ mod tests {
     }
 
     #[test]
+    fn reserved_characters_are_decoded_and_no_others() {
+        let url = "https://h.test/a%2Fb%2f%20?q=%3A%40%2C%2b%26%25&x=%3\u{e9}%";
+        let decoded = "https://h.test/a/b/%20?q=:@,%2b%26%25&x=%3\u{e9}%";
+        assert_eq!(
+            spellings(url.to_owned(), &[UrlVariant::AsConfigured, UrlVariant::ReservedDecoded]),
+            [url, decoded]
+        );
+    }
+
+    #[test]
     fn spellings_are_distinct_and_few() {
         let all = UrlVariant::NAMED.map(|(_, variant)| variant);
+        let all = &all[..4];
         let url = "https://h.test/in%40?c=sip%3A1%40h".to_owned();
         assert_eq!(
-            spellings(url, &all),
+            spellings(url, all),
             [
                 "https://h.test/in%40?c=sip%3A1%40h",
                 "https://h.test:443/in%40?c=sip%3A1%40h",

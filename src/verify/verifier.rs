@@ -13,6 +13,9 @@ use crate::request::{RawRequest, RequestHead};
 use crate::secret::Secret;
 use crate::time::Timestamp;
 
+use super::challenge::Handshake;
+use super::coding;
+use super::json;
 use super::mac::{MacKey, Tag};
 use super::place::{Fields, Place};
 use super::public_key::Message;
@@ -23,6 +26,12 @@ use super::template::{Filling, Missing, Template};
 use super::url::{self, PublicUrl};
 use super::window::Window;
 use super::{ChallengeAnswer, Names, Proof, Reason, Rejection, VerifiedRequest};
+
+/// Most elements of an array whose elements are judged one by one.
+const MAX_ITEMS: usize = 1000;
+
+/// Most bytes that a compressed body is inflated to where nothing else is said.
+const MAX_DECODED: u64 = 25 * 1024 * 1024;
 
 /// One configured secret of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +81,8 @@ pub struct VerifierOptions {
     pub params: BTreeMap<String, String>,
     /// `kind = "none"` is meant.
     pub accept_unsigned: bool,
+    /// Most bytes that a compressed body is inflated to, where the provider signs what comes out (`max_body`).
+    pub max_decoded: Option<u64>,
 }
 
 /// Why a source cannot be verified: it must not start (P3).
@@ -118,6 +129,7 @@ pub struct Verifier {
     own_hosts: Vec<String>,
     tolerance: Option<Tolerance>,
     params: BTreeMap<String, String>,
+    max_decoded: u64,
 }
 
 /// Two that are equal judge every request alike.
@@ -132,6 +144,7 @@ impl PartialEq for Verifier {
             own_hosts,
             tolerance,
             params,
+            max_decoded,
         } = self;
         record == &other.record
             && secrets == &other.secrets
@@ -139,6 +152,7 @@ impl PartialEq for Verifier {
             && own_hosts == &other.own_hosts
             && tolerance == &other.tolerance
             && params == &other.params
+            && max_decoded == &other.max_decoded
     }
 }
 
@@ -170,11 +184,26 @@ impl Verifier {
     pub fn new(
         record: Arc<Record>,
         secrets: Vec<SourceSecret>,
-        options: VerifierOptions,
+        mut options: VerifierOptions,
     ) -> Result<Self, Vec<VerifierProblem>> {
+        for (name, usual) in &record.usual_params {
+            options.params.entry(name.clone()).or_insert_with(|| usual.clone());
+        }
         let mut problems = Vec::new();
         let public_url = check_public_url(&record, &options, &mut problems);
         check_options(&record, &secrets, &options, &mut problems);
+        let record = match record.with_params(&options.params) {
+            Ok(Some(named)) => Arc::new(named),
+            Ok(None) => record,
+            Err((param, why)) => {
+                problems.push(VerifierProblem {
+                    secret_index: None,
+                    message: format!("bad parameter `{param}`: {why}"),
+                    help: None,
+                });
+                record
+            }
+        };
         let mut keys: Vec<Vec<Key>> = record.schemes.iter().map(|_| Vec::new()).collect();
         for (index, secret) in secrets.iter().enumerate() {
             match prepare(&record, &secret.secret) {
@@ -197,6 +226,7 @@ impl Verifier {
             own_hosts: options.own_hosts,
             tolerance: options.tolerance,
             params: options.params,
+            max_decoded: options.max_decoded.unwrap_or(MAX_DECODED),
         };
         if verifier.secrets.is_empty() && verifier.record.has_key_set() && verifier.key_set_address().is_none() {
             return Err(vec![VerifierProblem {
@@ -218,6 +248,7 @@ impl Verifier {
             own_hosts: Vec::new(),
             tolerance: None,
             params,
+            max_decoded: MAX_DECODED,
         }
     }
 
@@ -340,6 +371,7 @@ impl Verifier {
             own_hosts: self.own_hosts.clone(),
             tolerance: Some(Tolerance::Off),
             params: self.params.clone(),
+            max_decoded: self.max_decoded,
         })
     }
 
@@ -406,22 +438,37 @@ impl Verifier {
             &scheme.pointers,
         )
         .asked(head.authority.as_deref());
-        if let Some(answer) = self.answer(&fields, false) {
+        let now = head.received_at;
+        if let Some(answer) = self.answer(index, &fields, false, now)? {
             return Ok((Judged::Challenge(answer), Names::default()));
         }
         let (secret_index, signed_at) = match self.record.kind {
             Kind::Hmac | Kind::Digest | Kind::Ed25519 | Kind::Ecdsa | Kind::Rsa => {
-                let (secret, signed_at) = self.judge_signature(index, scheme, &fields, head.received_at)?;
+                let (secret, signed_at) = match &scheme.each {
+                    None => self.judge_signed(index, scheme, &fields, now)?,
+                    Some(_) => {
+                        self.judge_each(scheme, &fields, |item| self.judge_signature(index, scheme, item, now))?
+                    }
+                };
                 (Some(secret), signed_at)
             }
             Kind::Jwt => {
-                let (secret, signed_at) = self.judge_jws(index, scheme, &fields, head.received_at)?;
+                let (secret, signed_at) = self.judge_jws(index, scheme, &fields, now)?;
                 (Some(secret), signed_at)
             }
-            Kind::Token | Kind::Basic => (Some(self.judge_token(scheme, &fields, head.received_at)?), None),
+            Kind::Token | Kind::Basic => {
+                let secret = match &scheme.each {
+                    None => self.judge_token(scheme, &fields, now)?,
+                    Some(_) => self.judge_each(scheme, &fields, |item| self.judge_token(scheme, item, now))?,
+                };
+                (Some(secret), None)
+            }
             Kind::None => (None, None),
         };
-        if let Some(answer) = self.answer(&fields, true) {
+        if !scheme.require.iter().all(|condition| condition.holds(&fields)) {
+            return Err(Reason::WrongSignature);
+        }
+        if let Some(answer) = self.answer(index, &fields, true, now)? {
             return Ok((Judged::Challenge(answer), Names::default()));
         }
         let names = Names {
@@ -444,17 +491,92 @@ impl Verifier {
         ))
     }
 
-    fn answer(&self, fields: &Fields<'_>, verified: bool) -> Option<ChallengeAnswer> {
+    fn answer(
+        &self,
+        index: usize,
+        fields: &Fields<'_>,
+        verified: bool,
+        now: Timestamp,
+    ) -> Result<Option<ChallengeAnswer>, Reason> {
         let mut challenges = self.record.challenges.iter();
-        let asked = challenges.find(|c| c.verify_first == verified && c.is_asked(fields))?;
-        asked.answer(&Filling {
+        let Some(asked) = challenges.find(|c| c.verify_first == verified && c.is_asked(fields)) else {
+            return Ok(None);
+        };
+        let live = self.secrets.iter().position(|secret| is_live(secret, now));
+        let handshake = asked.answer(&Filling {
             fields,
             params: &self.params,
             timestamp: None,
             url: "",
             group: None,
             secret: None,
-        })
+            mac: live.and_then(|secret| self.mac_key(index, secret)),
+        });
+        match handshake {
+            Handshake::Answered(answer) => Ok(Some(answer)),
+            Handshake::CheckFailed => Err(Reason::WrongSignature),
+            Handshake::NotOne => Ok(None),
+        }
+    }
+
+    /// Whether a request with this head, whose method is none that the provider delivers with, may be a hand-shake.
+    pub fn may_be_challenge(&self, head: &RequestHead) -> bool {
+        let fields = head_fields(head);
+        let mut challenges = self.record.challenges.iter();
+        challenges.any(|challenge| challenge.names_method(&head.method) && challenge.may_be_asked(&fields))
+    }
+
+    /// The bytes that were signed, of a body as it came.
+    pub(super) fn signed_body<'b>(&self, body: &'b [u8], coding: Option<&[u8]>) -> Result<Cow<'b, [u8]>, Reason> {
+        if self.record.signed_over_decoded {
+            coding::decoded(body, coding, self.max_decoded)
+        } else {
+            Ok(Cow::Borrowed(body))
+        }
+    }
+
+    /// [`Self::judge_signature`] over the bytes that were signed.
+    fn judge_signed(
+        &self,
+        index: usize,
+        scheme: &Scheme,
+        fields: &Fields<'_>,
+        now: Timestamp,
+    ) -> Result<(usize, Option<Timestamp>), Reason> {
+        if !self.record.signed_over_decoded {
+            return self.judge_signature(index, scheme, fields, now);
+        }
+        let coding = fields.header(&http::header::CONTENT_ENCODING);
+        let body = self.signed_body(fields.body, coding)?;
+        let decoded = Fields::new(fields.method, fields.target, fields.headers, &body, &scheme.pointers);
+        self.judge_signature(index, scheme, &decoded.asked(fields.authority), now)
+    }
+
+    /// Judges every element of the array by itself; one that does not hold refuses the request. What the first one gives
+    /// stands for all.
+    fn judge_each<T>(
+        &self,
+        scheme: &Scheme,
+        fields: &Fields<'_>,
+        judge: impl Fn(&Fields<'_>) -> Result<T, Reason>,
+    ) -> Result<T, Reason> {
+        let array = scheme.each.as_ref().ok_or(Reason::MissingSignature)?;
+        let items = json::elements(fields.body, array, MAX_ITEMS).ok_or(Reason::BodyMalformed)?;
+        let mut first = None;
+        for item in items {
+            let mut element = Fields::new(
+                fields.method,
+                fields.target,
+                fields.headers,
+                fields.body,
+                &scheme.pointers,
+            )
+            .asked(fields.authority);
+            element.item = Some(item);
+            let judged = judge(&element)?;
+            first = first.or(Some(judged));
+        }
+        first.ok_or(Reason::MissingSignature)
     }
 
     /// The candidates whose time is in the window, as far as the head shows it.
@@ -542,6 +664,7 @@ impl Verifier {
             url,
             group: Some(claim),
             secret: None,
+            mac: None,
         };
         let keys = self.keys.get(index).map(Vec::as_slice).unwrap_or_default();
         let mut refused = Reason::WrongSignature;
@@ -589,6 +712,11 @@ impl Verifier {
                         payload.clear();
                         text.fill(&Filling { secret, ..*with }, &mut payload)?;
                     }
+                    // A text that an answer to a hand-shake could MAC for anybody proves nothing (see `Challenge::macs`).
+                    let answerable = &self.record.answerable;
+                    if answerable.iter().any(|values| values.allow_pieces(&payload)) {
+                        continue;
+                    }
                     let tag = key.compute(&payload);
                     let fold = |found, claimed: &Tag| found | tag.ct_eq(claimed);
                     bool::from(group.tags.iter().fold(Choice::from(0), fold))
@@ -615,9 +743,16 @@ impl Verifier {
         }
     }
 
+    /// The texts that must be equal; not those with a parameter that the source leaves out.
+    pub(super) fn required<'s>(&'s self, scheme: &'s Scheme) -> impl Iterator<Item = &'s (Template, Template)> {
+        let given = |text: &Template| text.params().all(|name| self.params.contains_key(name));
+        let required = scheme.also_require.iter();
+        required.filter(move |(left, right)| given(left) && given(right))
+    }
+
     /// What else a signature that holds must come with.
     fn judge_rest(&self, scheme: &Scheme, with: &Filling<'_>, now: Timestamp) -> Result<(), Reason> {
-        for (left, right) in &scheme.also_require {
+        for (left, right) in self.required(scheme) {
             let (mut a, mut b) = (Vec::new(), Vec::new());
             left.fill(with, &mut a).map_err(missing)?;
             right.fill(with, &mut b).map_err(missing)?;
@@ -794,7 +929,7 @@ fn check_options(
             "give it under `params`",
         );
     }
-    for name in options.params.keys().filter(|name| !record.params.contains(name)) {
+    for name in options.params.keys().filter(|name| !record.has_param(name)) {
         problem(format!("{} has no parameter `{name}`", record.title), "remove it");
     }
     let is_off = matches!(options.tolerance, Some(Tolerance::Within(tolerance)) if tolerance.is_zero());

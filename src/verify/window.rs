@@ -6,6 +6,9 @@ use crate::time::Timestamp;
 
 use super::Reason;
 
+/// From here on a number that is either counts milliseconds: in seconds it is the year 5138.
+const FIRST_MILLIS: i64 = 100_000_000_000;
+
 /// How a provider writes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimeUnit {
@@ -17,14 +20,24 @@ pub(super) enum TimeUnit {
     Rfc3339,
     /// An HTTP date (RFC 9110 section 5.6.7).
     HttpDate,
+    /// RFC 3339; without an offset it is UTC (Orb).
+    Datetime,
+    /// Whole seconds, or milliseconds from 100,000,000,000 on: for a provider whose own libraries disagree (Mercado Pago).
+    /// The number is signed, so that nobody can choose between the two.
+    SecondsOrMillis,
+    /// An HTTP date, a date and time, or whole seconds: for a provider that does not say which (Klaviyo).
+    DateOrSeconds,
 }
 
 impl TimeUnit {
-    pub(super) const NAMED: [(&'static str, Self); 4] = [
+    pub(super) const NAMED: [(&'static str, Self); 7] = [
         ("s", Self::Seconds),
         ("ms", Self::Millis),
         ("rfc3339", Self::Rfc3339),
         ("http_date", Self::HttpDate),
+        ("datetime", Self::Datetime),
+        ("s_or_ms", Self::SecondsOrMillis),
+        ("date_or_s", Self::DateOrSeconds),
     ];
 
     /// Its name in records.
@@ -35,7 +48,8 @@ impl TimeUnit {
             .map_or("", |(name, _)| name)
     }
 
-    /// The time that `text` tells. The unit is never guessed from the number's size (TS-05).
+    /// The time that `text` tells. The unit is never guessed from the number's size (TS-05), unless the record says that
+    /// the provider sends either.
     pub(super) fn parse(self, text: &[u8]) -> Option<Timestamp> {
         let text = std::str::from_utf8(text).ok()?;
         match self {
@@ -49,6 +63,19 @@ impl TimeUnit {
                 let time = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
                 Some(Timestamp::from_millis(time.as_millisecond()))
             }
+            Self::Datetime => Self::Rfc3339.parse(text.as_bytes()).or_else(|| {
+                let time: jiff::civil::DateTime = text.parse().ok()?;
+                let time = jiff::tz::TimeZone::UTC.to_timestamp(time).ok()?;
+                Some(Timestamp::from_millis(time.as_millisecond()))
+            }),
+            Self::SecondsOrMillis => match number(text)? {
+                seconds @ ..FIRST_MILLIS => Some(Timestamp::from_secs(seconds)),
+                millis => Some(Timestamp::from_millis(millis)),
+            },
+            Self::DateOrSeconds => {
+                let mut forms = [Self::HttpDate, Self::Datetime, Self::Seconds].into_iter();
+                forms.find_map(|form| form.parse(text.as_bytes()))
+            }
         }
     }
 
@@ -56,9 +83,9 @@ impl TimeUnit {
     pub(super) fn write(self, time: Timestamp) -> Option<String> {
         match self {
             Self::Seconds => Some(time.as_secs().to_string()),
-            Self::Millis => Some(time.as_millis().to_string()),
-            Self::Rfc3339 => Some(time.to_string()),
-            Self::HttpDate => {
+            Self::Millis | Self::SecondsOrMillis => Some(time.as_millis().to_string()),
+            Self::Rfc3339 | Self::Datetime => Some(time.to_string()),
+            Self::HttpDate | Self::DateOrSeconds => {
                 let time = jiff::Timestamp::from_millisecond(time.as_millis()).ok()?;
                 jiff::fmt::rfc2822::DateTimePrinter::new()
                     .timestamp_to_rfc9110_string(&time)
@@ -70,8 +97,10 @@ impl TimeUnit {
     /// `now` in the unit's own grain, so that 300.4 seconds are not more than 300.
     fn grain(self, now: Timestamp) -> Timestamp {
         match self {
-            Self::Seconds | Self::HttpDate => Timestamp::from_secs(now.as_secs()),
-            Self::Millis | Self::Rfc3339 => now,
+            Self::Seconds | Self::HttpDate | Self::SecondsOrMillis | Self::DateOrSeconds => {
+                Timestamp::from_secs(now.as_secs())
+            }
+            Self::Millis | Self::Rfc3339 | Self::Datetime => now,
         }
     }
 }
@@ -127,6 +156,27 @@ mod tests {
             assert_eq!(TimeUnit::Seconds.parse(bad.as_bytes()), None, "{bad}");
         }
         assert_eq!(TimeUnit::Rfc3339.parse(b"1700000000"), None);
+        assert_eq!(TimeUnit::Rfc3339.parse(b"2023-11-14T22:13:20"), None);
+    }
+
+    #[test]
+    fn units_of_providers_that_write_either_read_each_of_their_forms() {
+        let at = Timestamp::from_secs(1_700_000_000);
+        for text in [
+            "2023-11-14T22:13:20",
+            "2023-11-14T22:13:20.000001",
+            "2023-11-14T23:13:20+01:00",
+        ] {
+            assert_eq!(TimeUnit::Datetime.parse(text.as_bytes()), Some(at), "{text}");
+        }
+        assert_eq!(TimeUnit::Datetime.parse(b"1700000000"), None);
+        for text in ["1700000000", "1700000000000"] {
+            assert_eq!(TimeUnit::SecondsOrMillis.parse(text.as_bytes()), Some(at), "{text}");
+        }
+        for text in ["1700000000", "Tue, 14 Nov 2023 22:13:20 GMT", "2023-11-14T22:13:20"] {
+            assert_eq!(TimeUnit::DateOrSeconds.parse(text.as_bytes()), Some(at), "{text}");
+        }
+        assert_eq!(TimeUnit::DateOrSeconds.parse(b"yesterday"), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::request::{RawRequest, RequestHead};
 use crate::secret::Secret;
 use crate::time::{Clock, Timestamp};
 use crate::verify::record::Kind;
-use crate::verify::{ChallengeAnswer, SourceSecret, Verified, Verifier, VerifierOptions, presets};
+use crate::verify::{ChallengeAnswer, Reason, SourceSecret, Verified, Verifier, VerifierOptions, presets};
 
 /// Longest line that is read, in bytes: a body of 64 MiB in base64, and some.
 const MAX_LINE: u64 = 96 << 20;
@@ -160,6 +160,13 @@ pub(super) fn judge_with(verifier: &Verifier, request: RawRequest) -> Judgement 
             event_type: request.event_type().map(str::to_owned),
             ..Judgement::default()
         },
+        // The provider asks whether we can tell, and wants to hear no.
+        Ok(Verified::Challenge(answer)) if answer.status.is_client_error() => Judgement {
+            verdict: "reject",
+            reason: Some(Reason::WrongSignature.to_string()),
+            response: Some(response(&answer)),
+            ..Judgement::default()
+        },
         Ok(Verified::Challenge(answer)) => Judgement {
             verdict: "challenge",
             response: Some(response(&answer)),
@@ -179,7 +186,7 @@ pub(super) fn judge_with(verifier: &Verifier, request: RawRequest) -> Judgement 
 fn verifier(capture: &Capture) -> Result<Verifier, String> {
     let record = presets::find(&capture.provider).ok_or_else(|| unknown_provider(&capture.provider))?;
     let mut params = capture.params.clone().unwrap_or_default();
-    params.retain(|name, _| record.params().contains(name));
+    params.retain(|name, _| record.has_param(name));
     let secrets = match (&capture.secrets, &capture.secret) {
         (Some(secrets), _) => secrets.clone(),
         (None, Some(secret)) => vec![secret.clone()],
@@ -307,10 +314,17 @@ fn response(answer: &ChallengeAnswer) -> Response {
     let content_type = answer.headers.get(header::CONTENT_TYPE).map(text);
     let own = [header::CONTENT_TYPE, header::X_CONTENT_TYPE_OPTIONS];
     let others = answer.headers.iter().filter(|(name, _)| !own.contains(name));
+    let spelled = |name: &HeaderName| {
+        let known = answer
+            .spelled
+            .iter()
+            .find(|known| known.eq_ignore_ascii_case(name.as_str()));
+        known.cloned().unwrap_or_else(|| name.to_string())
+    };
     Response {
         status: answer.status.as_u16(),
         content_type: content_type.unwrap_or_default(),
-        headers: others.map(|(name, value)| (name.to_string(), text(value))).collect(),
+        headers: others.map(|(name, value)| (spelled(name), text(value))).collect(),
         body: String::from_utf8_lossy(&answer.body).into_owned(),
     }
 }

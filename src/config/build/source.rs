@@ -126,7 +126,7 @@ impl Builder<'_> {
         let max_body = self.max_body(&record, problems);
         let (ack_status, ack_body) = self.acknowledgement(&record, problems);
         let synchronous = self.synchronous(&record, problems);
-        let verifier = self.verifier(&record, secrets?, problems);
+        let verifier = self.verifier(&record, secrets?, max_body, problems);
         Some(Source {
             name: SourceName::new(self.name),
             path: path?,
@@ -395,6 +395,7 @@ impl Builder<'_> {
         &self,
         record: &Arc<Record>,
         secrets: Vec<At<SourceSecret>>,
+        max_body: u64,
         problems: &mut Diagnostics,
     ) -> Option<Verifier> {
         let accept_unsigned = or(&self.written.accept_unsigned, false);
@@ -431,6 +432,7 @@ impl Builder<'_> {
             tolerance: self.written.tolerance.as_ref().map(|tolerance| tolerance.value),
             params,
             accept_unsigned,
+            max_decoded: Some(max_body),
         };
         let (places, secrets): (Vec<_>, Vec<_>) = secrets
             .into_iter()
@@ -489,13 +491,20 @@ impl Builder<'_> {
         let mut params = BTreeMap::new();
         let mut complete = true;
         for (name, entry) in &self.written.params {
-            if !record.params().contains(name) {
+            if !record.has_param(name) {
                 complete = false;
                 problems.error(
                     entry.span.clone(),
                     format!("unknown input in `{}`", self.key("params")),
                     format!("provider `{}` has no second input of this name", record.name()),
-                    Some(did_you_mean(name, record.params().iter().map(String::as_str))),
+                    Some(did_you_mean(
+                        name,
+                        record
+                            .params()
+                            .iter()
+                            .chain(record.optional_params())
+                            .map(String::as_str),
+                    )),
                 );
                 continue;
             }

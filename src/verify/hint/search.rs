@@ -98,8 +98,14 @@ impl<'a> Search<'a> {
     pub(super) fn time_unit(&self) -> Option<Hint> {
         let rule = self.record().schemes.iter().find_map(|scheme| scheme.time.as_ref())?;
         let expected = rule.unit;
-        let others = TimeUnit::NAMED.into_iter().filter(|(_, unit)| *unit != expected);
-        for (_, unit) in others {
+        // The units that read several forms would find the expected one too.
+        let plain = [
+            TimeUnit::Seconds,
+            TimeUnit::Millis,
+            TimeUnit::Rfc3339,
+            TimeUnit::HttpDate,
+        ];
+        for unit in plain.into_iter().filter(|unit| *unit != expected) {
             let record = self.changed(|scheme| {
                 if let Some(rule) = &mut scheme.time {
                     rule.unit = unit;
@@ -310,8 +316,9 @@ fn unit_in_words(unit: TimeUnit) -> &'static str {
     match unit {
         TimeUnit::Seconds => "seconds",
         TimeUnit::Millis => "milliseconds",
-        TimeUnit::Rfc3339 => "the form of RFC 3339",
-        TimeUnit::HttpDate => "the form of an HTTP date",
+        TimeUnit::SecondsOrMillis => "seconds or milliseconds",
+        TimeUnit::Rfc3339 | TimeUnit::Datetime => "the form of RFC 3339",
+        TimeUnit::HttpDate | TimeUnit::DateOrSeconds => "the form of an HTTP date",
     }
 }
 

@@ -8,7 +8,7 @@ use http::{Method, StatusCode};
 
 use crate::diagnostic::Diagnostics;
 use crate::reader::{self, At, Document, Section};
-use crate::verify::challenge::{Challenge, Condition};
+use crate::verify::challenge::{Challenge, Condition, Values};
 use crate::verify::elsewhere::UrlPattern;
 use crate::verify::json::Pointer;
 use crate::verify::jws::JwsAlgorithm;
@@ -97,6 +97,8 @@ draft! {
         tolerance_seconds: i64,
         tolerance_future_seconds: i64,
         also_require: Vec<At<String>>,
+        require: Vec<Condition>,
+        each: Pointer,
         delivery_id: Vec<Place>,
         dedupe_id: Vec<Place>,
         event_type: Vec<Place>,
@@ -121,10 +123,11 @@ draft! {
         secret_normalise: SecretNormalise,
         secret_suffix: String,
         public_key_prefix: String,
+        params: Vec<At<String>>,
+        signed_over: bool,
         jwks: String,
         certificate: Place,
         certificate_urls: Vec<UrlPattern>,
-        params: Vec<String>,
         scope: Place,
         dedupe: Vec<Part>,
         dedupe_source: String,
@@ -160,6 +163,9 @@ struct ChallengeDraft {
     name: String,
     when: Vec<Condition>,
     verify_first: bool,
+    check: Vec<At<String>>,
+    check_failed_status: Option<StatusCode>,
+    values: Option<Values>,
     status: StatusCode,
     content_type: String,
     headers: Vec<At<String>>,
@@ -296,6 +302,10 @@ fn read_scheme(s: &mut Section<'_>, problems: &mut Diagnostics) -> SchemeDraft {
         tolerance_seconds: s.integer("tolerance_seconds", 1..=MAX_TOLERANCE_SECONDS, problems),
         tolerance_future_seconds: s.integer("tolerance_future_seconds", 0..=MAX_TOLERANCE_SECONDS, problems),
         also_require: s.strings("also_require", problems),
+        require: s.parsed("require", problems, Condition::parse_all),
+        each: s.parsed("each", problems, |text| {
+            Pointer::parse(text).ok_or_else(|| "expected a JSON pointer, such as `/items`".to_owned())
+        }),
         delivery_id: places(s, "delivery_id", problems),
         dedupe_id: places(s, "dedupe_id", problems),
         event_type: places(s, "event_type", problems),
@@ -317,14 +327,16 @@ fn read_habits(s: &mut Section<'_>, problems: &mut Diagnostics) -> HabitsDraft {
         dashboard: s.string("dashboard", problems),
         kind: s.parsed("kind", problems, |text| named(text, &KINDS)),
         secret_encoding: s.choice("secret_encoding", &SecretEncoding::NAMED, problems),
-        secret_strip_prefix: prefixes(s, problems),
+        secret_strip_prefix: one_or_more(s, "secret_strip_prefix", problems)
+            .map(|found| found.map(|all| all.into_iter().map(|prefix| prefix.value).collect())),
         secret_normalise: s.choice("secret_normalise", &SecretNormalise::NAMED, problems),
         secret_suffix: s.string("secret_suffix", problems),
         public_key_prefix: s.string("public_key_prefix", problems),
+        params: s.strings("params", problems),
+        signed_over: s.choice("signed_over", &SIGNED_OVER, problems),
         jwks: s.string("jwks", problems),
         certificate: s.parsed("certificate", problems, Place::parse),
         certificate_urls: each(s, "certificate_urls", problems, UrlPattern::parse),
-        params: texts(s, "params", problems),
         scope: s.parsed("scope", problems, Place::parse),
         dedupe: each(s, "dedupe", problems, |text| named(text, &PARTS)),
         dedupe_source: s.string("dedupe_source", problems),
@@ -355,6 +367,9 @@ fn read_challenge(mut s: Section<'_>, problems: &mut Diagnostics) -> Option<At<C
     let name = s.string("name", problems);
     let when = s.parsed("when", problems, Condition::parse_all);
     let verify_first = s.boolean("verify_first", problems);
+    let check = one_or_more(&mut s, "check", problems);
+    let check_failed_status = s.integer("check_failed_status", 400..=499, problems);
+    let values = s.parsed("values", problems, Values::parse);
     let answer_status = s.integer("status", 200..=299, problems);
     let content_type = s.parsed("content_type", problems, |text| {
         match text.parse::<http::HeaderValue>() {
@@ -364,7 +379,6 @@ fn read_challenge(mut s: Section<'_>, problems: &mut Diagnostics) -> Option<At<C
     });
     let headers = s.strings("headers", problems);
     let body = s.string("body", problems);
-    s.not_in_this_version(&["check"]);
     s.finish(problems);
     let (Some(when), Some(body)) = (when, body) else {
         let help = Some("say `when = …` and `body = …`".to_owned());
@@ -376,6 +390,9 @@ fn read_challenge(mut s: Section<'_>, problems: &mut Diagnostics) -> Option<At<C
             name: name.map_or_else(|| "challenge".to_owned(), |found| found.value),
             when: when.value,
             verify_first: verify_first.is_none_or(|found| found.value),
+            check: check.map_or_else(Vec::new, |found| found.value),
+            check_failed_status: check_failed_status.map(|found| status(found.value)),
+            values: values.map(|found| found.value),
             status: answer_status.map_or(StatusCode::OK, |found| status(found.value)),
             content_type: content_type.map_or_else(|| "text/plain".to_owned(), |found| found.value),
             headers: headers.map_or_else(Vec::new, |found| found.value),
@@ -394,10 +411,10 @@ fn compile(name: &str, draft: Draft, span: &Range<usize>, problems: &mut Diagnos
     };
     keys::check_secret(kind, &habits, problems);
     let keys_at = keys::elsewhere(kind, &habits, problems);
-    let params = value(habits.params).unwrap_or_default();
+    let params = Params::of(habits.params);
     let mut challenges = Vec::new();
     for challenge in draft.challenges {
-        challenges.extend(compile_challenge(challenge, &params, problems));
+        challenges.extend(compile_challenge(kind, challenge, &params, problems));
     }
     let mut schemes = Vec::new();
     let scope = value(habits.scope);
@@ -456,11 +473,15 @@ fn compile(name: &str, draft: Draft, span: &Range<usize>, problems: &mut Diagnos
         secret_normalise: value(habits.secret_normalise),
         secret_suffix: value(habits.secret_suffix).unwrap_or_default(),
         public_key_prefix: value(habits.public_key_prefix).filter(|prefix| !prefix.is_empty()),
-        params,
+        params: params.needed,
+        optional_params: params.optional,
+        usual_params: params.usual,
+        signed_over_decoded: value(habits.signed_over).unwrap_or(false),
         schemes,
         keys_at,
         when_pointers,
         scope,
+        answerable: challenges.iter().filter_map(Challenge::macs).collect(),
         challenges,
         dedupe: value(dedupe).unwrap_or_else(|| vec![Part::Id, Part::Type, Part::Body]),
         dedupe_source: value(habits.dedupe_source),
@@ -485,13 +506,14 @@ fn compile(name: &str, draft: Draft, span: &Range<usize>, problems: &mut Diagnos
 fn compile_scheme(
     kind: Kind,
     draft: SchemeDraft,
-    params: &[String],
+    params: &Params,
     span: &Range<usize>,
     problems: &mut Diagnostics,
 ) -> Option<Scheme> {
     let signature = compile_signature(kind, &draft, span, problems)?;
     let algorithm = keys::algorithm(kind, &draft, span, problems);
     let token = keys::token(kind, &draft, params, span, problems);
+    params.check_needed(signature.params().into_iter(), span, problems);
     let time = compile_time(&draft, problems);
     let text = draft.payload.unwrap_or(At {
         value: "{body}".to_owned(),
@@ -510,6 +532,13 @@ fn compile_scheme(
         payload_variants.push(compiled);
     }
     check_secret(kind, &payload, &text.span, problems);
+    for text in std::iter::once(&payload).chain(&payload_variants) {
+        params.check_needed(text.params(), span, problems);
+        if text.uses_function() {
+            let label = "only answers to hand-shakes hold functions";
+            problems.error(span.clone(), "a function in the payload", label, None);
+        }
+    }
     if let Some(hash) = &draft.hash
         && hash.value == Hash::Keccak256
         && kind != Kind::Digest
@@ -536,7 +565,7 @@ fn compile_scheme(
         || payload.uses_url()
         || payload_variants.iter().any(Template::uses_url)
         || also_require.iter().any(requires_url);
-    Some(Scheme {
+    let scheme = Scheme {
         uses_url,
         when: value(draft.when).unwrap_or_default(),
         hash: value(draft.hash).unwrap_or(Hash::Sha256),
@@ -549,11 +578,44 @@ fn compile_scheme(
         url_variants: value(draft.url_variants).unwrap_or_else(|| vec![UrlVariant::AsConfigured]),
         time,
         also_require,
+        require: value(draft.require).unwrap_or_default(),
+        each: value(draft.each),
         delivery_id: value(draft.delivery_id).unwrap_or_default(),
         dedupe_id: value(draft.dedupe_id).unwrap_or_default(),
         event_type: value(draft.event_type).unwrap_or_default(),
         pointers: Vec::new(),
-    })
+    };
+    check_each(&scheme, span, problems);
+    Some(scheme)
+}
+
+/// The elements of an array are judged one by one: what is looked at lies in the head or in the element at hand, or each
+/// element would cost a look at the whole body.
+fn check_each(scheme: &Scheme, span: &Range<usize>, problems: &mut Diagnostics) {
+    let is_item = |place: &&Place| matches!(place, Place::Item(_));
+    let signed = scheme.texts().flat_map(Template::places);
+    let judged: Vec<&Place> = scheme.signature.places.iter().chain(signed).collect();
+    let named = scheme
+        .delivery_id
+        .iter()
+        .chain(&scheme.dedupe_id)
+        .chain(&scheme.event_type);
+    let of_time = scheme.time.iter().map(|rule| &rule.place);
+    let outside: Vec<&Place> = named.chain(of_time).filter(is_item).collect();
+    let problem = match &scheme.each {
+        None => judged.into_iter().find(is_item).map(|_place| "`item:` without `each`"),
+        Some(_) if !scheme.signature.places.iter().any(|place| is_item(&place)) => {
+            Some("`each` without an `item:` in `signature`")
+        }
+        Some(_) => {
+            let in_body = judged.into_iter().find(|place| !place.is_in_head() && !is_item(place));
+            in_body.map(|_place| "`each` together with a place in the body that is no `item:`")
+        }
+    };
+    let problem = problem.or_else(|| (!outside.is_empty()).then_some("`item:` outside of `signature` and `payload`"));
+    if let Some(problem) = problem {
+        problems.error(span.clone(), problem, "", None);
+    }
 }
 
 /// A header family is told by the head alone, which is refused before the body is read; only where all signatures stand in
@@ -685,11 +747,19 @@ fn compile_time(draft: &SchemeDraft, problems: &mut Diagnostics) -> Option<TimeR
     })
 }
 
-fn compile_challenge(draft: At<ChallengeDraft>, params: &[String], problems: &mut Diagnostics) -> Option<Challenge> {
+fn compile_challenge(
+    kind: Kind,
+    draft: At<ChallengeDraft>,
+    params: &Params,
+    problems: &mut Diagnostics,
+) -> Option<Challenge> {
     let ChallengeDraft {
         name,
         when,
         verify_first,
+        check,
+        check_failed_status,
+        values,
         status,
         content_type,
         headers,
@@ -702,7 +772,8 @@ fn compile_challenge(draft: At<ChallengeDraft>, params: &[String], problems: &mu
                 value: text.trim().to_owned(),
                 span: line.span.clone(),
             };
-            Some((name.trim().parse().ok()?, template(&text, params, problems)?))
+            let name = name.trim();
+            Some((name.parse().ok()?, name.to_owned(), template(&text, params, problems)?))
         });
         if header.is_none() {
             problems.error(line.span, "bad value in `headers`", "expected \"Name: value\"", None);
@@ -711,16 +782,34 @@ fn compile_challenge(draft: At<ChallengeDraft>, params: &[String], problems: &mu
     }
     let span = body.span.clone();
     let body = template(&body, params, problems)?;
-    refuse_secret(compiled.iter().map(|(_, text)| text).chain([&body]), &span, problems);
-    Some(Challenge {
+    refuse_secret(compiled.iter().map(|(_, _, text)| text).chain([&body]), &span, problems);
+    let mut checks = Vec::new();
+    for line in &check {
+        checks.extend(equality(line, params, problems));
+    }
+    let challenge = Challenge {
         name,
         when,
         verify_first,
+        check: checks,
+        check_failed_status,
+        values,
         status,
         content_type,
         headers: compiled,
         body,
-    })
+    };
+    let macs = challenge.texts().any(Template::uses_mac);
+    if macs && kind != Kind::Hmac {
+        let label = "only `kind = \"hmac\"` has a key to make it with";
+        problems.error(span.clone(), "a MAC in an answer", label, None);
+    }
+    if macs && challenge.values.is_none() {
+        let help = Some("say what the provider sends, such as `values = \"token 1..64\"`".to_owned());
+        let label = "without `values` anybody could have any text signed";
+        problems.error(span, "a MAC in an answer", label, help);
+    }
+    Some(challenge)
 }
 
 /// What is compared or answered to the sender holds no secret.
@@ -730,8 +819,8 @@ fn refuse_secret<'t>(texts: impl IntoIterator<Item = &'t Template>, span: &Range
     }
 }
 
-fn template(text: &At<String>, params: &[String], problems: &mut Diagnostics) -> Option<Template> {
-    match Template::parse(&text.value, params) {
+fn template(text: &At<String>, params: &Params, problems: &mut Diagnostics) -> Option<Template> {
+    match Template::parse(&text.value, &params.all()) {
         Ok(template) => Some(template),
         Err(label) => {
             problems.error(text.span.clone(), "bad template", label, None);
@@ -762,7 +851,7 @@ fn check_secret(kind: Kind, text: &Template, span: &Range<usize>, problems: &mut
 }
 
 /// `LEFT == RIGHT`, each a template or the bare name of a place.
-fn equality(line: &At<String>, params: &[String], problems: &mut Diagnostics) -> Option<(Template, Template)> {
+fn equality(line: &At<String>, params: &Params, problems: &mut Diagnostics) -> Option<(Template, Template)> {
     let Some((left, right)) = line.value.split_once(" == ") else {
         problems.error(
             line.span.clone(),
@@ -785,6 +874,49 @@ fn equality(line: &At<String>, params: &[String], problems: &mut Diagnostics) ->
     refuse_secret([&sides.0, &sides.1], &line.span, problems);
     Some(sides)
 }
+
+/// The second inputs that a record declares: `NAME`, or `NAME?` where a source may leave it out, or `NAME=USUAL`.
+#[derive(Debug, Default)]
+struct Params {
+    needed: Vec<String>,
+    optional: Vec<String>,
+    usual: Vec<(String, String)>,
+}
+
+impl Params {
+    fn of(written: Option<At<Vec<At<String>>>>) -> Self {
+        let mut params = Self::default();
+        for name in written.map_or_else(Vec::new, |found| found.value) {
+            if let Some((name, usual)) = name.value.split_once('=') {
+                params.optional.push(name.to_owned());
+                params.usual.push((name.to_owned(), usual.to_owned()));
+            } else if let Some(name) = name.value.strip_suffix('?') {
+                params.optional.push(name.to_owned());
+            } else {
+                params.needed.push(name.value);
+            }
+        }
+        params
+    }
+
+    fn all(&self) -> Vec<String> {
+        self.needed.iter().chain(&self.optional).cloned().collect()
+    }
+
+    /// Without these nothing can be verified.
+    fn check_needed<'n>(&self, names: impl Iterator<Item = &'n str>, span: &Range<usize>, problems: &mut Diagnostics) {
+        let usual = self.usual.iter().map(|(name, _)| name);
+        let always: Vec<&String> = self.needed.iter().chain(usual).collect();
+        for name in names.filter(|name| !always.iter().any(|known| known == name)) {
+            let label = format!("`{name}` stands in the signature or the payload");
+            let help = Some(format!("declare it with `params = [\"{name}\"]`"));
+            problems.error(span.clone(), format!("no parameter `{name}` is required"), label, help);
+        }
+    }
+}
+
+/// Whether the signature is over the bytes before the sender compressed them.
+const SIGNED_OVER: [(&str, bool); 2] = [("wire", false), ("decoded", true)];
 
 const PARSES: [&str; 7] = ["plain", "kv", "list", "tagged", "positional", "pairs", "base64_json"];
 
@@ -845,14 +977,18 @@ fn texts(s: &mut Section<'_>, key: &'static str, problems: &mut Diagnostics) -> 
     each(s, key, problems, |text| Ok(text.to_owned()))
 }
 
-/// One prefix, or a list of prefixes.
-fn prefixes(s: &mut Section<'_>, problems: &mut Diagnostics) -> Option<At<Vec<String>>> {
-    const KEY: &str = "secret_strip_prefix";
-    s.describe(KEY, reader::Kind::Form("text, or list of texts"));
-    if s.value(KEY)?.value.as_array().is_some() {
-        return texts(s, KEY, problems);
+/// One text, or a list of texts, each with its place.
+fn one_or_more(s: &mut Section<'_>, key: &'static str, problems: &mut Diagnostics) -> Option<At<Vec<At<String>>>> {
+    s.describe(key, reader::Kind::Form("text, or list of texts"));
+    if s.value(key)?.value.as_array().is_some() {
+        return s.strings(key, problems);
     }
-    s.string(KEY, problems).map(|found| found.map(|prefix| vec![prefix]))
+    let found = s.string(key, problems)?;
+    let span = found.span.clone();
+    Some(At {
+        value: vec![found],
+        span,
+    })
 }
 
 /// One place, or a list of places.

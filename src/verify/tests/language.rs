@@ -19,6 +19,34 @@ fn sign_headers(verifier: &Verifier, request: &mut RawRequest) {
     }
 }
 
+fn with_params(text: &str, secrets: &[&str], params: &[(&str, &str)]) -> Verifier {
+    let mut problems = Diagnostics::new();
+    let record = Record::read_text("acme", text, &mut problems);
+    assert!(problems.is_empty(), "{}", problems.render("acme.toml", text, false));
+    let params = params
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let secrets = secrets.iter().map(|text| SourceSecret::new(Secret::new(*text)));
+    let options = VerifierOptions {
+        public_url: Some("https://hooks.example.test".to_owned()),
+        params: params.collect(),
+        ..VerifierOptions::default()
+    };
+    Verifier::new(Arc::new(record.unwrap()), secrets.collect(), options).unwrap()
+}
+
+fn handshake(verifier: &Verifier, request: RawRequest) -> Option<ChallengeAnswer> {
+    match verifier.verify(request) {
+        Ok(Verified::Challenge(answer)) => Some(answer),
+        Ok(Verified::Event(event)) => panic!("an event: {event:?}"),
+        Err(_) => None,
+    }
+}
+
+fn get(target: &str) -> RawRequest {
+    request(Method::GET, target, &[], "")
+}
+
 /// What `Record::read_text` says about a text that is wrong.
 fn complaint(text: &str) -> String {
     let mut problems = Diagnostics::new();
@@ -104,4 +132,308 @@ fn secrets_become_keys_as_the_record_says() {
         &mut request,
     );
     assert!(verdict(&custom(&hashed, &["abc"]), request).is_ok());
+}
+
+const PLAIN: &str = "kind = \"hmac\"\nsignature = \"header:x-sig\"\n";
+
+#[test]
+fn every_element_of_a_list_must_hold_by_itself() {
+    let text = "kind = \"token\"\neach = \"/value\"\nsignature = \"item:/state\"\n";
+    let verifier = custom(text, &[SECRET]);
+    let of = |states: &[&str]| {
+        let items: Vec<String> = states
+            .iter()
+            .map(|state| format!("{{\"state\":\"{state}\"}}"))
+            .collect();
+        post(&[], format!("{{\"value\":[{}]}}", items.join(",")))
+    };
+    assert!(verdict(&verifier, of(&[SECRET])).is_ok());
+    assert!(verdict(&verifier, of(&[SECRET, SECRET, SECRET])).is_ok());
+    for forged in [vec![SECRET, "other"], vec!["other", SECRET], vec![SECRET, "", SECRET]] {
+        assert!(verdict(&verifier, of(&forged)).is_err(), "{forged:?}");
+    }
+    assert_eq!(verdict(&verifier, of(&[])).unwrap_err(), Reason::MissingSignature);
+    assert_eq!(verdict(&verifier, post(&[], "{}")).unwrap_err(), Reason::BodyMalformed);
+    let many = vec![SECRET; 1001];
+    assert_eq!(verdict(&verifier, of(&many)).unwrap_err(), Reason::BodyMalformed);
+}
+
+#[test]
+fn an_element_is_told_from_the_body_around_it() {
+    assert!(complaint("kind = \"token\"\nsignature = \"item:/a\"\n").contains("`item:` without `each`"));
+    let text = "kind = \"token\"\neach = \"/v\"\nsignature = \"json:/a\"\n";
+    assert!(complaint(text).contains("`each` without an `item:`"));
+    let text = "kind = \"hmac\"\neach = \"/v\"\nsignature = \"item:/a\"\npayload = \"{json:/b}{item:/c}\"\n";
+    assert!(complaint(text).contains("no `item:`"));
+}
+
+#[test]
+fn a_name_or_tag_may_be_the_sources_own() {
+    let text = "kind = \"token\"\nsignature = \"header:{header}\"\nparams = [\"header\"]\n";
+    let verifier = with_params(text, &[SECRET], &[("header", "X-Mine")]);
+    assert!(verdict(&verifier, post(&[("x-mine", SECRET)], "{}")).is_ok());
+    assert_eq!(
+        verdict(&verifier, post(&[("header", SECRET)], "{}")).unwrap_err(),
+        Reason::MissingSignature
+    );
+    let text = "kind = \"token\"\nsignature = \"query:{param}\"\nparams = [\"param=secret\"]\n";
+    let usual = with_params(text, &[SECRET], &[]);
+    let target = format!("/in?secret={SECRET}");
+    assert!(verdict(&usual, request(Method::POST, &target, &[], "{}")).is_ok());
+    let named = with_params(text, &[SECRET], &[("param", "key")]);
+    assert!(verdict(&named, request(Method::POST, &target, &[], "{}")).is_err());
+    assert!(complaint("kind = \"token\"\nsignature = \"header:{header}\"\n").contains("params = [\"header\"]"));
+    let text = "kind = \"token\"\nsignature = \"header:{header}\"\nparams = [\"header?\"]\n";
+    assert!(complaint(text).contains("no parameter `header` is required"));
+}
+
+#[test]
+fn a_bad_name_stops_the_start() {
+    let text = "kind = \"token\"\nsignature = \"header:{header}\"\nparams = [\"header\"]\n";
+    let record = Record::read_text("acme", text, &mut Diagnostics::new()).unwrap();
+    let options = VerifierOptions {
+        params: [("header".to_owned(), "no header".to_owned())].into(),
+        ..VerifierOptions::default()
+    };
+    let problems = Verifier::new(Arc::new(record), vec![SourceSecret::new(Secret::new(SECRET))], options).unwrap_err();
+    assert!(problems[0].message.contains("bad parameter `header`"), "{problems:?}");
+}
+
+#[test]
+fn what_is_required_besides_the_signature_must_hold() {
+    let verifier = custom(
+        &format!("{PLAIN}require = 'header:x-v == \"1\" and not header:x-old'\n"),
+        &[SECRET],
+    );
+    let mut good = post(&[("x-v", "1")], "{}");
+    sign_headers(&verifier, &mut good);
+    assert!(verdict(&verifier, good.clone()).is_ok());
+    good.head.headers.insert("x-v", HeaderValue::from_static("2"));
+    assert_eq!(verdict(&verifier, good.clone()).unwrap_err(), Reason::WrongSignature);
+    good.head.headers.insert("x-v", HeaderValue::from_static("1"));
+    good.head.headers.insert("x-old", HeaderValue::from_static(""));
+    assert_eq!(verdict(&verifier, good).unwrap_err(), Reason::WrongSignature);
+}
+
+#[test]
+fn a_comparison_with_what_the_source_leaves_out_is_not_made() {
+    let text = format!("{PLAIN}params = [\"key_id?\"]\nalso_require = [\"header:x-key == {{key_id}}\"]\n");
+    let mut request = post(&[("x-key", "k1")], "{}");
+    sign_headers(&with_params(&text, &[SECRET], &[]), &mut request);
+    assert!(verdict(&with_params(&text, &[SECRET], &[]), request.clone()).is_ok());
+    assert!(verdict(&with_params(&text, &[SECRET], &[("key_id", "k1")]), request.clone()).is_ok());
+    let other = with_params(&text, &[SECRET], &[("key_id", "k2")]);
+    assert_eq!(verdict(&other, request).unwrap_err(), Reason::WrongSignature);
+}
+
+#[test]
+fn fields_of_both_kinds_of_forms_are_signed() {
+    let text = "kind = \"hmac\"\nsignature = \"header:x-sig\"\npayload = \"{form:a}{form_json:j:/b}\"\n";
+    let verifier = custom(text, &[SECRET]);
+    let multipart = "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1 2\r\n--B\r\n\
+                     Content-Disposition: form-data; name=\"j\"\r\n\r\n{\"b\":3}\r\n--B--\r\n";
+    let forms = [
+        ("application/x-www-form-urlencoded", "a=1+2&j=%7B%22b%22%3A3%7D"),
+        ("multipart/form-data; boundary=B", multipart),
+    ];
+    let mut signatures = Vec::new();
+    for (media_type, body) in forms {
+        let mut request = post(&[("content-type", media_type)], body);
+        sign_headers(&verifier, &mut request);
+        signatures.push(request.head.headers["x-sig"].clone());
+        assert!(verdict(&verifier, request).is_ok(), "{media_type}");
+    }
+    assert_eq!(signatures[0], signatures[1]);
+    let mut request = post(&[("content-type", "application/json"), ("x-sig", "00")], "{}");
+    request.head.headers.insert("x-sig", signatures[0].clone());
+    assert_eq!(verdict(&verifier, request).unwrap_err(), Reason::BodyMalformed);
+}
+
+#[test]
+fn a_body_is_inflated_only_to_be_checked() {
+    let gzip = |text: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut encoder, text).unwrap();
+        encoder.finish().unwrap()
+    };
+    let decoded = custom(&format!("{PLAIN}signed_over = \"decoded\"\n"), &[SECRET]);
+    let wire = custom(PLAIN, &[SECRET]);
+    let mut plain = post(&[], "{\"type\":\"message.new\"}");
+    sign_headers(&wire, &mut plain);
+    let mut packed = plain.clone();
+    packed.body = gzip(&plain.body).into();
+    packed
+        .head
+        .headers
+        .insert("content-encoding", HeaderValue::from_static("gzip"));
+    let bytes = packed.body.clone();
+    let event = verdict(&decoded, packed.clone()).unwrap();
+    assert_eq!(event.request().body, bytes);
+    assert_eq!(verdict(&wire, packed.clone()).unwrap_err(), Reason::WrongSignature);
+    assert!(verdict(&decoded, plain).is_ok());
+    for (coding, body, reason) in [
+        ("br", bytes.to_vec(), Reason::BodyMalformed),
+        ("gzip", b"no gzip".to_vec(), Reason::BodyMalformed),
+        ("gzip", gzip(&vec![b' '; 26 * 1024 * 1024]), Reason::TooLarge),
+    ] {
+        packed.body = body.into();
+        packed
+            .head
+            .headers
+            .insert("content-encoding", HeaderValue::from_static(coding));
+        assert_eq!(verdict(&decoded, packed.clone()).unwrap_err(), reason, "{coding}");
+    }
+    // Signed anew, the body goes on as it came.
+    packed.body = bytes;
+    packed
+        .head
+        .headers
+        .insert("content-encoding", HeaderValue::from_static("gzip"));
+    packed.head.headers.remove("x-sig");
+    sign_headers(&decoded, &mut packed);
+    assert!(verdict(&decoded, packed).is_ok());
+}
+
+const CHECKED: &str = "params = [\"verify_token?\"]\n[[challenge]]\nwhen = 'method == GET and query:c'\n\
+                       verify_first = false\ncheck = \"query:t == {verify_token}\"\nbody = \"{query:c}\"\n";
+
+#[test]
+fn a_handshake_with_a_wrong_token_is_refused_and_without_one_configured_too() {
+    let text = format!("{PLAIN}{CHECKED}");
+    let verifier = with_params(&text, &[SECRET], &[("verify_token", "tok")]);
+    assert_eq!(handshake(&verifier, get("/in?c=abc&t=tok")).unwrap().body, "abc");
+    for wrong in ["/in?c=abc&t=to", "/in?c=abc&t=tokk", "/in?c=abc&t=", "/in?c=abc"] {
+        assert_eq!(handshake(&verifier, get(wrong)), None, "{wrong}");
+    }
+    assert_eq!(handshake(&verifier, get("/in?c=%3Cb%3E&t=tok")), None);
+    let without = with_params(&text, &[SECRET], &[]);
+    assert_eq!(handshake(&without, get("/in?c=abc&t=")), None);
+    assert_eq!(handshake(&without, get("/in?c=abc")), None);
+}
+
+#[test]
+fn a_provider_that_asks_for_its_own_status_of_no_gets_it() {
+    let text = format!("{PLAIN}{CHECKED}check_failed_status = 404\n");
+    let verifier = with_params(&text, &[SECRET], &[("verify_token", "tok")]);
+    let answer = handshake(&verifier, get("/in?c=abc&t=wrong")).unwrap();
+    assert_eq!((answer.status.as_u16(), answer.body.len()), (404, 0));
+}
+
+#[test]
+fn an_answer_is_made_with_the_first_live_secret() {
+    let text = format!(
+        "{PLAIN}[[challenge]]\nwhen = 'query:c'\nverify_first = false\nvalues = \"token 1..64\"\n\
+         body = \"{{hmac_hex:query:c}} {{hmac_base64:query:c}}\"\n"
+    );
+    let record = Arc::new(Record::read_text("acme", &text, &mut Diagnostics::new()).unwrap());
+    let mut old = SourceSecret::new(Secret::new("old"));
+    old.not_after = Some(Timestamp::from_secs(NOW));
+    let secrets = vec![old, SourceSecret::new(Secret::new("new"))];
+    let verifier = Verifier::new(record, secrets, VerifierOptions::default()).unwrap();
+    // printf abc | openssl dgst -sha256 -hmac new
+    let hex = "54a818bc60e785d356919b452b6aae5260e5b8744ec48ab82034e834ff6def9d";
+    let base64 = "VKgYvGDnhdNWkZtFK2quUmDluHROxIq4IDToNP9t750=";
+    assert_eq!(
+        handshake(&verifier, get("/in?c=abc")).unwrap().body,
+        format!("{hex} {base64}")
+    );
+    let ended = Verifier::challenges_only(verifier.shared_record().clone(), [].into());
+    assert_eq!(handshake(&ended, get("/in?c=abc")), None);
+}
+
+#[test]
+fn a_digest_of_values_and_parameters_is_answered() {
+    // Made with the provider's SDK, npm event-notification-nodejs-sdk 1.0.3: SHA-256 of code, token and URL.
+    let text = format!(
+        "{PLAIN}params = [\"verification_token?\", \"endpoint_url?\"]\n[[challenge]]\nwhen = 'query:c'\n\
+         verify_first = false\nbody = \"{{sha256_hex:query:c + verification_token + endpoint_url}}\"\n"
+    );
+    let params = [("verification_token", "tok"), ("endpoint_url", "https://h.test/in")];
+    let verifier = with_params(&text, &[SECRET], &params);
+    // printf 'a8628072tokhttps://h.test/in' | sha256sum
+    assert_eq!(
+        handshake(&verifier, get("/in?c=a8628072")).unwrap().body,
+        "7e0dff20a213c3fdc8cdf2d9c0a626a0837a7bd733d36364bd3d74c32b8d665c"
+    );
+    assert_eq!(
+        handshake(&with_params(&text, &[SECRET], &[]), get("/in?c=a8628072")),
+        None
+    );
+}
+
+#[test]
+fn a_mac_is_answered_only_over_values_that_the_record_describes() {
+    let challenge = "[[challenge]]\nwhen = 'query:c'\nbody = \"{hmac_hex:query:c}\"\n";
+    assert!(complaint(&format!("{PLAIN}{challenge}")).contains("without `values` anybody"));
+    let text = format!("{DIGEST}payload = \"{{secret}}{{body}}\"\n{challenge}values = \"hex 1..8\"\n");
+    assert!(complaint(&text).contains("only `kind = \"hmac\"`"));
+    assert!(complaint(&format!("{PLAIN}payload = \"{{hmac_hex:header:a}}\"\n")).contains("a function in the payload"));
+}
+
+/// The presets that MAC what the sender of a hand-shake chooses.
+fn answering() -> Vec<&'static str> {
+    let answers = |name: &&str| !presets::find(name).unwrap().answerable.is_empty();
+    presets::names().into_iter().filter(answers).collect()
+}
+
+#[test]
+fn the_presets_that_answer_with_a_mac_are_these() {
+    assert_eq!(answering(), ["braintree", "linkedin", "smartcar", "x", "zoom"]);
+}
+
+proptest! {
+    /// Whatever an answer MACs for somebody, no request whose signed text it is becomes an event. The asker is given
+    /// more than any answer gives: the MAC of any text of the described form.
+    #[test]
+    fn no_answer_to_a_handshake_vouches_for_an_event(
+        name in prop::sample::select(answering()),
+        value in "[a-f0-9]{20,32}|[A-Za-z0-9_-]{1,64}|[A-Za-z0-9+/=_-]{1,128}|v0:[0-9]{10}:[a-z]{0,9}|hmacsha256=[a-z]{0,9}",
+    ) {
+        let record = presets::find(name).unwrap();
+        let verifier = with_params_of(&record);
+        let values = record.answerable[0];
+        let key = verifier.mac_key(0, 0).unwrap();
+        let tag = key.compute(&[std::borrow::Cow::Borrowed(value.as_bytes())]);
+        let scheme = &record.schemes[0];
+        let signature = scheme.signature.write(tag.as_slice(), &[]);
+        let signs_it = values.allow_pieces(&[std::borrow::Cow::Borrowed(value.as_bytes())]);
+        // Each way to make the record's signed text be exactly the value.
+        let body = match name {
+            "braintree" => format!(
+                "bt_signature={}&bt_payload={}",
+                form::encode(&signature),
+                form::encode(&value)
+            ),
+            "linkedin" => value.strip_prefix("hmacsha256=").unwrap_or(&value).to_owned(),
+            "zoom" => value.splitn(3, ':').nth(2).unwrap_or(&value).to_owned(),
+            _ => value.clone(),
+        };
+        let time = value.split(':').nth(1).unwrap_or("0").to_owned();
+        let form_type = "application/x-www-form-urlencoded";
+        let mut headers = vec![("content-type", form_type), ("x-zm-request-timestamp", time.as_str())];
+        if let Some(Place::Header(header)) = scheme.signature.places.first() {
+            headers.push((header.as_str(), signature.as_str()));
+        }
+        let mut forged = post(&headers, body);
+        if let Ok(seconds) = time.parse() {
+            forged.head.received_at = Timestamp::from_secs(seconds);
+        }
+        let is_event = matches!(verifier.verify(forged), Ok(Verified::Event(_)));
+        prop_assert!(!(signs_it && is_event), "{name}: {value}");
+    }
+}
+
+fn with_params_of(record: &Arc<Record>) -> Verifier {
+    let params = record.params().iter().map(|name| (name.clone(), "pub".to_owned()));
+    let options = VerifierOptions {
+        params: params.collect(),
+        public_url: Some("https://hooks.example.test".to_owned()),
+        ..VerifierOptions::default()
+    };
+    Verifier::new(
+        Arc::clone(record),
+        vec![SourceSecret::new(Secret::new(SECRET))],
+        options,
+    )
+    .unwrap()
 }

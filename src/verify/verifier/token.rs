@@ -120,6 +120,7 @@ impl Verifier {
                 url,
                 group: Some(&group),
                 secret: None,
+                mac: None,
             };
             let mut payload = Vec::new();
             if rules.detached {

@@ -69,7 +69,12 @@ pub(super) const TABLES: &[Table] = &[
             row(
                 "params",
                 Is("[]"),
-                "names of second inputs, which a source gives in its `params`",
+                "names of second inputs, which a source gives in its `params`; `NAME?` may be left out, `NAME=USUAL` has a value then",
+            ),
+            row(
+                "signed_over",
+                Text("wire"),
+                "the body as it came, or `decoded`: as it was before the sender compressed it (gzip)",
             ),
             row(
                 "scope",
@@ -226,6 +231,16 @@ pub(super) const TABLES: &[Table] = &[
                 "`A == B`, each a place or a template: what must be equal besides",
             ),
             row(
+                "require",
+                Unset,
+                "conditions that must hold besides the signature, as in `when`",
+            ),
+            row(
+                "each",
+                Unset,
+                "JSON pointer at an array whose elements are each signed by themselves; `item:/pointer` looks into them",
+            ),
+            row(
                 "delivery_id",
                 Unset,
                 "the provider's own id, the first place that has one",
@@ -270,6 +285,21 @@ pub(super) const TABLES: &[Table] = &[
                 "conditions on the request, all of which must hold; required",
             ),
             row("verify_first", Is("true"), "answered only when the signature holds"),
+            row(
+                "check",
+                Is("[]"),
+                "`A == B`, one or a list: what must be equal, such as a token that only the provider knows",
+            ),
+            row(
+                "check_failed_status",
+                Words("refused with 401"),
+                "the provider's own status for a check that fails",
+            ),
+            row(
+                "values",
+                Unset,
+                "what the sender's values may be, such as `hex 20..32` (`digits`, `hex`, `token`, `base64`); required where one is MACed",
+            ),
             row("status", Number(200), "of the answer"),
             row("content_type", Text("text/plain"), "of the answer"),
             row("headers", Is("[]"), "more headers of the answer, each `Name: value`"),

@@ -12,7 +12,7 @@ use crate::verify::mac::Hash;
 use crate::verify::public_key::{Algorithm, Padding, SignatureFormat};
 use crate::verify::signature::Encoding;
 
-use super::{HabitsDraft, Kind, SchemeDraft, template, value};
+use super::{HabitsDraft, Kind, Params, SchemeDraft, template, value};
 
 /// What says how a secret's text becomes a key has nothing to say where the key is public.
 pub(super) fn check_secret(kind: Kind, habits: &HabitsDraft, problems: &mut Diagnostics) {
@@ -141,7 +141,7 @@ pub(super) fn jws_algorithm(text: &str) -> Result<JwsAlgorithm, String> {
 pub(super) fn token(
     kind: Kind,
     draft: &SchemeDraft,
-    params: &[String],
+    params: &Params,
     span: &Range<usize>,
     problems: &mut Diagnostics,
 ) -> Option<TokenRules> {
