@@ -27,7 +27,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use ipnet::IpNet;
 use tokio_util::task::TaskTracker;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::dedupe::front::{Behind, Front};
 use crate::dedupe::memory::Found;
@@ -52,7 +52,7 @@ use crate::store::reply::Want;
 use crate::store::secrets::SecretMark;
 use crate::telemetry::metrics::{Metrics, Patience, SecretUse, SourceMetrics};
 use crate::time::{Clock, Monotonic, Timestamp};
-use crate::verify::{ChallengeAnswer, Reason, Verified};
+use crate::verify::{ChallengeAnswer, Reason, Verified, Visit};
 
 pub mod body;
 pub mod client;
@@ -67,6 +67,9 @@ mod tally;
 
 /// How long a sender of unknown patience is kept waiting for the store before it is told to come back.
 const PATIENCE: Duration = Duration::from_secs(8);
+
+/// When an address that a hand-shake names is visited, each time after the failure before.
+const VISIT_AFTER: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(4)];
 
 /// What ingest is built from.
 #[derive(Debug)]
@@ -191,7 +194,7 @@ impl Ingest {
         body: Incoming,
         peer: &Peer,
     ) -> Result<Answer, Refusal> {
-        let source = &*served.source;
+        let source = &served.source;
         if let Some(probe) = respond::probe(source, &head) {
             return Ok(Answer::Probe(probe));
         }
@@ -224,12 +227,16 @@ impl Ingest {
         // From here to the append nothing waits but for a key that is to be fetched: a client that hangs up now finds its
         // event stored (P1).
         let request = RawRequest { head, body };
+        let visit = source.verifier.visit(&request);
         let judged = match &served.keys {
             None => source.verifier.verify(request),
             Some(keys) => keys.judge(request, served.patience).await.ok_or(Refusal::NoKey)?,
         };
         let event = match judged {
-            Ok(Verified::Challenge(answer)) => return Ok(Answer::Challenge(answer)),
+            Ok(Verified::Challenge(answer)) => {
+                self.visit(source, visit);
+                return Ok(Answer::Challenge(answer));
+            }
             // A method that only a hand-shake comes with.
             Ok(Verified::Event(_)) if !delivers => return Err(Refusal::Method),
             Ok(Verified::Event(event)) => event,
@@ -383,6 +390,35 @@ impl Ingest {
         response
     }
 
+    /// Visits in the background what a verified hand-shake names, which confirms a subscription (SNS).
+    fn visit(&self, source: &Arc<Source>, visit: Visit) {
+        let address = match visit {
+            Visit::Nothing => return,
+            Visit::Lacks(param) => {
+                warn!(source = %source.name, "a subscription was not confirmed: give the parameter `{param}`");
+                return;
+            }
+            Visit::Address(address) => address,
+        };
+        let Some(fetching) = source.fetching.clone() else {
+            return;
+        };
+        let (source, clock) = (Arc::clone(source), self.lasting.clock.clone());
+        let tracker = self.lasting.tracker.clone();
+        self.lasting.tracker.spawn(async move {
+            for wait in VISIT_AFTER {
+                tokio::time::sleep(wait).await;
+                match fetching.get(&address, &clock, &tracker).await {
+                    Ok(_) => {
+                        info!(source = %source.name, "confirmed a subscription");
+                        return;
+                    }
+                    Err(why) => warn!(source = %source.name, cause = %why, "a subscription could not be confirmed"),
+                }
+            }
+        });
+    }
+
     fn unread(&self, headers: &HeaderMap, body: Incoming) -> Unread<'_> {
         Unread::of(headers, body, &self.lasting.tracker)
     }
@@ -441,7 +477,7 @@ impl Served {
             .filter(|before| before.source.verifier == source.verifier && before.source.fetching == source.fetching);
         let keys = match (same_keys, &source.fetching) {
             (Some(before), _) => before.keys.clone(),
-            (None, Some(fetching)) => Some(Arc::new(Keys::new(
+            (None, Some(fetching)) if source.verifier.secrets().is_empty() => Some(Arc::new(Keys::new(
                 source.name.clone(),
                 Arc::clone(&source.verifier),
                 fetching.clone(),
@@ -449,7 +485,7 @@ impl Served {
                 lasting.clock.clone(),
                 lasting.tracker.clone(),
             ))),
-            (None, None) => None,
+            (None, _) => None,
         };
         Self {
             keys,

@@ -48,6 +48,7 @@ pub mod sample;
 pub mod sign;
 pub mod url;
 
+pub use elsewhere::Visit;
 pub use hint::Hint;
 pub use mac::Hash;
 pub use renewal::Hindrance;

@@ -211,6 +211,9 @@ const SHOWN_IN_RECORDS: &[&str] = &[
     "values",
     "variant",
     "verify_first",
+    "visit",
+    "visit_needs",
+    "visit_urls",
     "when",
     "within",
 ];

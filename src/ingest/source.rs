@@ -26,7 +26,7 @@ pub struct Source {
     pub path: String,
     /// Checks signatures with every live secret; shared with the forwarder, which signs with them.
     pub verifier: Arc<Verifier>,
-    /// How its provider's keys are fetched, where none are given.
+    /// How its provider's keys are fetched, where none are given, and what hand-shakes name is visited.
     pub fetching: Option<Fetching>,
     /// Makes the dedupe key.
     pub dedupe: DedupeRule,

@@ -28,16 +28,42 @@ pub(super) enum KeysAt {
     Certificate(Place, Vec<UrlPattern>),
 }
 
+/// What a verified hand-shake wants visited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct VisitRule {
+    pub(super) place: Place,
+    pub(super) urls: Vec<UrlPattern>,
+    /// The parameter without which nobody can say whether the hand-shake is meant for us.
+    pub(super) needs: Option<String>,
+}
+
+/// What is to be visited once a request has turned out to be a verified hand-shake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Visit {
+    /// Nothing.
+    Nothing,
+    /// This address of the provider's.
+    Address(Uri),
+    /// Nothing, for want of this parameter.
+    Lacks(String),
+}
+
 /// `https://sns.*.amazonaws.com/*.pem`: one `*` in the host stands for a part of a label, one in the path for anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UrlPattern {
     host: (String, Option<String>),
     path: (String, Option<String>),
+    /// `?*` at the end: whatever query.
+    has_query: bool,
 }
 
 impl UrlPattern {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let rest = text.strip_prefix("https://").ok_or("expected `https://HOST/PATH`")?;
+        let (rest, has_query) = match rest.strip_suffix("?*") {
+            Some(rest) => (rest, true),
+            None => (rest, false),
+        };
         let (host, path) = rest.split_once('/').ok_or("expected a path behind the host")?;
         let halves = |part: &str| match part.split_once('*') {
             Some((_, after)) if after.contains('*') => {
@@ -52,6 +78,7 @@ impl UrlPattern {
         Ok(Self {
             host: halves(host)?,
             path: halves(&format!("/{path}"))?,
+            has_query,
         })
     }
 
@@ -63,7 +90,7 @@ impl UrlPattern {
         let in_path = |c: char| c.is_ascii_graphic() && c != '\\';
         let path = url.path();
         url.scheme_str() == Some("https")
-            && url.query().is_none()
+            && (self.has_query || url.query().is_none())
             && !path.contains("..")
             && fits(&self.host, &authority, in_label)
             && fits(&self.path, path, in_path)
@@ -88,6 +115,11 @@ impl Record {
         self.keys_at.is_some()
     }
 
+    /// Whether a hand-shake of its wants an address visited.
+    pub fn visits(&self) -> bool {
+        self.visit.is_some()
+    }
+
     /// Whether they are in a key set, whose address the record has.
     pub(super) fn has_key_set(&self) -> bool {
         matches!(self.keys_at, Some(KeysAt::Set(_)))
@@ -95,6 +127,31 @@ impl Record {
 }
 
 impl Verifier {
+    /// What is to be visited if this request is a verified hand-shake.
+    pub fn visit(&self, request: &RawRequest) -> Visit {
+        let Some(rule) = &self.record().visit else {
+            return Visit::Nothing;
+        };
+        match (self.address_in(request, &rule.place, &rule.urls), &rule.needs) {
+            (Some(_), Some(param)) if !self.params().contains_key(param) => Visit::Lacks(param.clone()),
+            (Some(address), _) => Visit::Address(address),
+            (None, _) => Visit::Nothing,
+        }
+    }
+
+    /// The address that stands at a place of the request, if it is like one of these.
+    fn address_in(&self, request: &RawRequest, place: &Place, patterns: &[UrlPattern]) -> Option<Uri> {
+        let head = &request.head;
+        let pointers: Vec<_> = match place {
+            Place::Json(pointer) => vec![pointer.clone()],
+            _ => Vec::new(),
+        };
+        let fields = Fields::new(&head.method, &head.target, &head.headers, &request.body, &pointers);
+        let url = fields.get(place)?;
+        let url: Uri = std::str::from_utf8(&url).ok()?.parse().ok()?;
+        patterns.iter().any(|pattern| pattern.fits(&url)).then_some(url)
+    }
+
     /// Where the key that judges this request lies; `None` where keys are given, and where the request names an address
     /// that the record does not allow.
     pub fn key_address(&self, request: &RawRequest) -> Option<Uri> {
@@ -103,17 +160,7 @@ impl Verifier {
         }
         match self.record().keys_at.as_ref()? {
             KeysAt::Set(_) => self.key_set_address(),
-            KeysAt::Certificate(place, patterns) => {
-                let head = &request.head;
-                let pointers: Vec<_> = match place {
-                    Place::Json(pointer) => vec![pointer.clone()],
-                    _ => Vec::new(),
-                };
-                let fields = Fields::new(&head.method, &head.target, &head.headers, &request.body, &pointers);
-                let url = fields.get(place)?;
-                let url: Uri = std::str::from_utf8(&url).ok()?.parse().ok()?;
-                patterns.iter().any(|pattern| pattern.fits(&url)).then_some(url)
-            }
+            KeysAt::Certificate(place, patterns) => self.address_in(request, place, patterns),
         }
     }
 
@@ -190,6 +237,23 @@ mod tests {
         ] {
             assert!(!is_allowed(sns, bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_query_is_allowed_where_the_pattern_has_one() {
+        let confirm = "https://sns.*.amazonaws.com/?*";
+        assert!(is_allowed(
+            confirm,
+            "https://sns.eu-west-1.amazonaws.com/?Action=ConfirmSubscription&Token=2336"
+        ));
+        assert!(!is_allowed(
+            confirm,
+            "https://sns.eu-west-1.amazonaws.com/x?Action=ConfirmSubscription"
+        ));
+        assert!(!is_allowed(
+            confirm,
+            "https://evil.test/?https://sns.eu-west-1.amazonaws.com/"
+        ));
     }
 
     #[test]

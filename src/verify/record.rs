@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 
 use super::challenge::{Challenge, Condition, Values};
-use super::elsewhere::KeysAt;
+use super::elsewhere::{KeysAt, VisitRule};
 use super::json::Pointer;
 use super::jwt::{BoundClaim, TokenRules};
 use super::mac::Hash;
@@ -165,6 +165,8 @@ pub struct Record {
     pub(super) schemes: Vec<Scheme>,
     /// Where its keys lie, if a source need not give them.
     pub(super) keys_at: Option<KeysAt>,
+    /// What a verified hand-shake wants visited.
+    pub(super) visit: Option<VisitRule>,
     /// What the families' conditions ask the body for, where they may.
     pub(super) when_pointers: Vec<Pointer>,
     pub(super) scope: Option<Place>,

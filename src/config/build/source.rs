@@ -737,10 +737,10 @@ fn whole_days(left: Duration) -> String {
     }
 }
 
-/// Whom to believe when keys are fetched; `None` where they are given.
+/// Whom to believe when keys are fetched or hand-shakes visited; `None` where neither is done.
 fn fetching(record: &Record, verifier: Option<&Verifier>, ground: &upstream::Ground<'_>) -> Option<Fetching> {
     let has_keys = verifier.is_none_or(|verifier| !verifier.secrets().is_empty());
-    (record.fetches_keys() && !has_keys).then(|| Fetching {
+    ((record.fetches_keys() && !has_keys) || record.visits()).then(|| Fetching {
         roots: ground.roots.get(),
         egress: Arc::clone(&ground.egress),
     })

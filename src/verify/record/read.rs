@@ -128,6 +128,9 @@ draft! {
         jwks: String,
         certificate: Place,
         certificate_urls: Vec<UrlPattern>,
+        visit: Place,
+        visit_urls: Vec<UrlPattern>,
+        visit_needs: String,
         scope: Place,
         dedupe: Vec<Part>,
         dedupe_source: String,
@@ -337,6 +340,9 @@ fn read_habits(s: &mut Section<'_>, problems: &mut Diagnostics) -> HabitsDraft {
         jwks: s.string("jwks", problems),
         certificate: s.parsed("certificate", problems, Place::parse),
         certificate_urls: each(s, "certificate_urls", problems, UrlPattern::parse),
+        visit: s.parsed("visit", problems, Place::parse),
+        visit_urls: each(s, "visit_urls", problems, UrlPattern::parse),
+        visit_needs: s.string("visit_needs", problems),
         scope: s.parsed("scope", problems, Place::parse),
         dedupe: each(s, "dedupe", problems, |text| named(text, &PARTS)),
         dedupe_source: s.string("dedupe_source", problems),
@@ -411,6 +417,7 @@ fn compile(name: &str, draft: Draft, span: &Range<usize>, problems: &mut Diagnos
     };
     keys::check_secret(kind, &habits, problems);
     let keys_at = keys::elsewhere(kind, &habits, problems);
+    let visit = keys::visit(&habits, problems);
     let params = Params::of(habits.params);
     let mut challenges = Vec::new();
     for challenge in draft.challenges {
@@ -479,6 +486,7 @@ fn compile(name: &str, draft: Draft, span: &Range<usize>, problems: &mut Diagnos
         signed_over_decoded: value(habits.signed_over).unwrap_or(false),
         schemes,
         keys_at,
+        visit,
         when_pointers,
         scope,
         answerable: challenges.iter().filter_map(Challenge::macs).collect(),

@@ -134,6 +134,14 @@ def sns():
         changed = body.replace(b'"SignatureVersion": "%s"' % version.encode(), other)
         file.add("reject", note + "the other version said", changed, headers, pem(RSA))
         file.add("reject", note + "a Subject put in", body.replace(b'"Message":', b'"Subject": "x", "Message":'), headers, pem(RSA))
+    body, topic = message("2", RSA, **usual_members), usual_members["TopicArn"]
+    file.add("accept", "the topic that is ours", body, headers, pem(RSA), params={"topic_arn": topic}, id="m1", type="Notification")
+    file.add("reject", "somebody else's topic", body, headers, pem(RSA), params={"topic_arn": topic + "2"})
+    asked = usual_members | {"Type": "SubscriptionConfirmation", "Token": "2336412f", "SubscribeURL":
+                             "https://sns.eu-west-1.amazonaws.com/?Action=ConfirmSubscription&TopicArn=" + topic + "&Token=2336412f"}
+    of_hand_shake = headers | {"x-amz-sns-message-type": "SubscriptionConfirmation"}
+    file.add("challenge", "SubscriptionConfirmation", message("1", RSA, **asked), of_hand_shake, pem(RSA), expect_response={"status": 200, "body": ""})
+    file.add("reject", "SubscriptionConfirmation with somebody else's key", message("1", OTHER_RSA, **asked), of_hand_shake, pem(RSA))
     unsigned = json.dumps(usual_members).encode()
     file.add("reject", "no Signature", unsigned, headers, pem(RSA))
     file.add("reject", "raw message delivery", b"hello", headers, pem(RSA))
@@ -149,6 +157,42 @@ def alipay():
                 "signature": "algorithm=RSA256,keyVersion=1,signature=" + urllib.parse.quote(signature, safe="")}
 
     usual(file, make, b'{"amount":1000}', (RSA, OTHER_RSA), lambda key: b64(der(key)))
+    file.write()
+
+
+def ebay():
+    file = File("ebay", "event-notification-nodejs-sdk 1.0.3 validator.js")
+
+    def make(key, body, time):
+        signature = {"alg": "ecdsa", "kid": "k1", "signature": b64(sign_ec(key, body, "sha1")), "digest": "SHA1"}
+        return {"x-ebay-signature": b64(json.dumps(signature).encode())}
+
+    body = b'{"metadata":{"topic":"MARKETPLACE_ACCOUNT_DELETION"},"notification":{"notificationId":"n1"},"amount":1000}'
+    usual(file, make, body, (EC, OTHER_EC), pem, id="n1", type="MARKETPLACE_ACCOUNT_DELETION")
+    one_line = pem(EC).replace("\n", "")
+    file.add("accept", "the key on one line, as eBay shows it", body, JSON | make(EC, body, NOW), one_line, id="n1", type="MARKETPLACE_ACCOUNT_DELETION")
+    code, token, url = "abc", "token-0123456789", "https://hooks.example.com/ebay"
+    answer = hashlib.sha256((code + token + url).encode()).hexdigest()
+    file.add("challenge", "challenge_code", b"", {}, "", url=url + "?challenge_code=" + code, method="GET",
+             params={"verification_token": token, "endpoint_url": url},
+             expect_response={"status": 200, "content_type": "application/json", "body": json.dumps({"challengeResponse": answer}, separators=(",", ":"))})
+    file.write()
+
+
+def paypal():
+    import zlib
+    file = File("paypal", "developer.paypal.com webhooks")
+
+    def make(key, body, time):
+        text = f"id1|2025-11-29T17:00:00Z|WH1|{zlib.crc32(body)}".encode()
+        return {"paypal-transmission-id": "id1", "paypal-transmission-time": "2025-11-29T17:00:00Z",
+                "paypal-cert-url": "https://api.paypal.com/v1/notifications/certs/CERT-1", "paypal-auth-algo": "SHA256withRSA",
+                "paypal-transmission-sig": b64(sign_rsa(key, text))}
+
+    body = b'{"id":"WH-1","event_type":"E","amount":1000}'
+    headers = JSON | make(RSA, body, NOW)
+    file.add("accept", "simple", body, headers, pem(RSA), params={"webhook_id": "WH1"}, id="WH-1", type="E")
+    file.add("reject", "another webhook's id", body, headers, pem(RSA), params={"webhook_id": "WH2"})
     file.write()
 
 
@@ -218,5 +262,5 @@ def standard_webhooks():
 
 
 if __name__ == "__main__":
-    for make in (telnyx, tokenio, discord_events, utila, bridge, shipstation, sns, alipay, published, standard_webhooks):
+    for make in (telnyx, tokenio, discord_events, utila, bridge, shipstation, sns, alipay, ebay, paypal, published, standard_webhooks):
         make()

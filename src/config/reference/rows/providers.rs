@@ -67,6 +67,17 @@ pub(super) const TABLES: &[Table] = &[
                 "what that address may be, such as `https://sns.*.amazonaws.com/*.pem`",
             ),
             row(
+                "visit",
+                Unset,
+                "where a verified hand-shake has an address that is visited, which confirms a subscription",
+            ),
+            row(
+                "visit_urls",
+                Unset,
+                "what that address may be; `?*` at the end allows a query",
+            ),
+            row("visit_needs", Unset, "a parameter without which nothing is visited"),
+            row(
                 "params",
                 Is("[]"),
                 "names of second inputs, which a source gives in its `params`; `NAME?` may be left out, `NAME=USUAL` has a value then",

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::diagnostic::Diagnostics;
 use crate::reader::{self, At, Section};
-use crate::verify::elsewhere::KeysAt;
+use crate::verify::elsewhere::{KeysAt, VisitRule};
 use crate::verify::jws::JwsAlgorithm;
 use crate::verify::jwt::{Absent, BoundClaim, TokenRules};
 use crate::verify::mac::Hash;
@@ -252,5 +252,32 @@ pub(super) fn elsewhere(kind: Kind, habits: &HabitsDraft, problems: &mut Diagnos
         ),
         (Some(jwks), _, _) => refuse(&jwks.span, "`jwks` beside `certificate`", "the key is at one of them"),
         (None, None, Some(urls)) => refuse(&urls.span, "`certificate_urls` without `certificate`", ""),
+    }
+}
+
+/// What a verified hand-shake wants visited.
+pub(super) fn visit(habits: &HabitsDraft, problems: &mut Diagnostics) -> Option<VisitRule> {
+    let urls = habits.visit_urls.as_ref().filter(|urls| !urls.value.is_empty());
+    match (&habits.visit, urls) {
+        (Some(place), Some(urls)) => Some(VisitRule {
+            place: place.value.clone(),
+            urls: urls.value.clone(),
+            needs: habits.visit_needs.as_ref().map(|param| param.value.clone()),
+        }),
+        (Some(place), None) => {
+            let label = "anybody could name an address of his own";
+            problems.error(place.span.clone(), "`visit` without `visit_urls`", label, None);
+            None
+        }
+        (None, _) => {
+            let spans = [
+                habits.visit_urls.as_ref().map(|at| &at.span),
+                habits.visit_needs.as_ref().map(|at| &at.span),
+            ];
+            for span in spans.into_iter().flatten() {
+                problems.error(span.clone(), "there is nothing to visit", "it goes with `visit`", None);
+            }
+            None
+        }
     }
 }
