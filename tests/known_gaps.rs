@@ -32,25 +32,12 @@ fn setup() -> Setup {
     Setup::new(&Upstream::start())
 }
 
-/// RB-11, route A: a provider that signs the text under its own `Content-Encoding` (Stream) cannot be verified; no
-/// record of this version has a word for it. Signing what is on the wire is the rule and works.
+/// A secret that the sender hands over itself (Asana, Clio, Notion) is not taken in band: a person gives it as any other.
 #[test]
-fn signatures_over_the_decoded_body_have_no_word_yet() {
-    let own = "[providers.own]\nkind = \"hmac\"\nhash = \"sha256\"\nsignature = \"header:X-Signature\"\n\
-               encoding = \"hex\"\npayload = \"{body}\"\nsigned_over = \"decoded\"";
+fn secrets_are_not_learned_in_band_yet() {
     refused(
-        setup().table_after(own).source("own", "own", SECRET, ""),
-        &["signed_over"],
-    );
-}
-
-/// TS-02 (b): one signature of our own for all providers. Until then `auto` and `fresh` re-sign in the provider's
-/// scheme, which keeps the app's own check working (`it/timestamps.rs`).
-#[test]
-fn forwards_are_not_signed_in_a_scheme_of_our_own_yet() {
-    refused(
-        setup().upstream("signature = \"standard-webhooks\"").plain(),
-        &["standard-webhooks", "not in this version"],
+        setup().source("own", "hmac", SECRET, "learn = \"once\""),
+        &["learn", "not in this version"],
     );
 }
 

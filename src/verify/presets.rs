@@ -411,10 +411,6 @@ mod tests {
     /// with the provider's own page that says so.
     const DECIDED_BY_ID: &[(&str, &str)] = &[
         (
-            "anthropic",
-            "https://platform.claude.com/docs/en/managed-agents/webhooks",
-        ),
-        (
             "btcpay",
             "https://docs.btcpayserver.org/API/Greenfield/v1/#tag/Webhooks",
         ),
@@ -443,7 +439,6 @@ mod tests {
             "gitlab-signing",
             "https://docs.gitlab.com/user/project/integrations/webhooks/#delivery-headers",
         ),
-        ("heroku", "https://devcenter.heroku.com/articles/app-webhooks-schema"),
         (
             "make",
             "https://developers.make.com/event-subscription/implementation/retries-duplicates-and-ordering",

@@ -1,7 +1,8 @@
 //! "The same again": decided from verified data, by the provider's documented habits.
 
+use crate::harness::server::program;
 use crate::harness::sign::{self, SECRET, hex, sha256};
-use crate::harness::{Answer, Request, Stage, Upstream, eventually, unix_now};
+use crate::harness::{Answer, Request, Setup, Stage, Upstream, eventually, unix_now};
 
 /// A source whose id is looked up in the body.
 const JSON_ID: &str = "[providers.json]\nkind = \"hmac\"\nhash = \"sha256\"\nsignature = [\"header:X-Signature\"]\n\
@@ -85,16 +86,22 @@ fn a_redelivery_of_a_pending_event_adds_nothing() {
 
 // ID-03
 #[test]
-fn every_preset_s_ids_are_remembered_for_as_long_as_its_provider_retries() {
+fn ids_are_remembered_for_as_long_as_the_provider_retries() {
     use hooksluice::verify::presets;
     let window = hooksluice::store::settings::StoreSettings::default().window;
-    for name in presets::names() {
+    let outlasts = |name: &&str| {
         let horizon = presets::find(name).unwrap().retry_horizon();
-        assert!(
-            horizon.is_none_or(|horizon| horizon <= window),
-            "{name} retries for {horizon:?}"
-        );
-    }
+        horizon.is_some_and(|horizon| horizon > window)
+    };
+    let patient: Vec<&str> = presets::names().into_iter().filter(outlasts).collect();
+    assert!(patient.contains(&"adyen"), "{patient:?}");
+    let upstream = Upstream::start();
+    let setup = Setup::new(&upstream).source("adyen", "adyen", &"0123456789abcdef".repeat(4), "");
+    let mut check = program();
+    check.args(["check", "-c"]).arg(setup.write_config());
+    setup.set_environment(&mut check);
+    let said = String::from_utf8(check.output().unwrap().stdout).unwrap();
+    assert!(said.contains("keys for 30d"), "{said}");
 }
 
 // ID-04, ID-12

@@ -12,8 +12,8 @@ import tomllib
 FOLDER = pathlib.Path(__file__).resolve().parent.parent
 RECORDS = FOLDER.parent.parent / "config" / "providers"
 # Schemes that do not sign the body, in whole or in part; and hand-shakes without a signature.
-BODY_NOT_SIGNED = {"adyen", "dropbox-sign", "favro", "jira-connect", "lever", "mailgun", "mercadopago", "microsoft-graph",
-                   "monday", "paymob", "plivo-v2", "praxis", "sns", "vonage", "wechat-mp"}
+BODY_NOT_SIGNED = {"adyen", "dropbox-sign", "exact-online", "favro", "jira-connect", "lever", "mailgun", "mercadopago", "microsoft-graph",
+                   "monday", "nowpayments", "paymob", "plivo-v2", "praxis", "sns", "vonage", "wechat-mp"}
 ALIASES = {"twilio-json": "twilio", "twilio-sharedkey": "twilio", "shopify-events": "shopify"}
 
 
