@@ -1,15 +1,25 @@
 // Providers that sign the body and nothing else.
 
+import { gunzipSync, gzipSync } from "node:zlib";
 
+import EasyPost from "@easypost/api";
+import hubspot from "@hubspot/api-client";
 import * as gocardless from "gocardless-nodejs/webhooks";
 import { signatureHelper as kontent } from "@kontent-ai/webhook-helper";
 import { validateSignature as line } from "@line/bot-sdk";
+import { ApiUtils } from "@moralisweb3/api-utils";
+import { Core as MoralisCore } from "@moralisweb3/common-core";
+import { Streams } from "@moralisweb3/streams";
 import ModernTreasury from "modern-treasury";
 import { WebhookEventVerifier as Onfido } from "@onfido/api";
 import coinbase from "coinbase-commerce-node";
 import { verifyWebhookSignature as hookdeck } from "@hookdeck/sdk/webhooks/helpers.js";
 import mailtrap from "mailtrap";
+import Pusher from "pusher";
 import razorpay from "razorpay/dist/utils/razorpay-utils.js";
+import smartcar from "smartcar";
+import { StreamChat } from "stream-chat";
+import web3 from "web3-utils";
 
 import { python } from "../python.mjs";
 import { differ, hmac, json, oddBodies } from "./common.mjs";
@@ -46,6 +56,18 @@ export const body = [
       coinbase.Webhook.verifyEventBody(text, headers["x-cc-webhook-signature"], secret),
   },
   {
+    source: "easypost",
+    npm: "@easypost/api",
+    ...keys,
+    // It is normalised (NFKD) before it is the key.
+    secret: "sécret™-0123456789abcdef",
+    make: () => json({ id: "evt_1", description: "tracker.updated" }),
+    sign: ({ body, secret }) => ({
+      "X-Hmac-Signature": `hmac-sha256-hex=${hmac("sha256", secret.normalize("NFKD"), body, "hex")}`,
+    }),
+    verify: ({ body, headers }, secret) => new EasyPost("unused").Utils.validateWebhook(body, headers, secret),
+  },
+  {
     source: "gocardless",
     npm: "gocardless-nodejs",
     ...keys,
@@ -62,6 +84,17 @@ export const body = [
     rolled: ([first, second]) => ({ ...first, "x-hookdeck-signature-2": second["x-hookdeck-signature"] }),
     verify: async ({ text, headers }, signingSecret) =>
       (await hookdeck({ headers, rawBody: text, signingSecret })).isValidSignature,
+  },
+  {
+    source: "hubspot-v1",
+    npm: "@hubspot/api-client",
+    ...keys,
+    make: () => json({ eventId: 1 }),
+    sign: ({ method, body, secret }) => ({
+      "X-HubSpot-Signature": hubspot.Signature.getSignature(method, "v1", { clientSecret: secret, requestBody: body.toString() }),
+    }),
+    verify: ({ text, headers }, clientSecret) =>
+      hubspot.Signature.isValid({ signature: headers["x-hubspot-signature"], clientSecret, requestBody: text }),
   },
   {
     source: "kontent-ai",
@@ -121,12 +154,39 @@ export const body = [
       new ModernTreasury({ organizationID: "unused", apiKey: "unused" }).webhooks.validateSignature(text, headers, { key }),
   },
   {
+    source: "moralis",
+    npm: "@moralisweb3/streams",
+    ...keys,
+    make: () => json({ tag: "t", confirmed: true }),
+    sign: ({ body, secret }) => ({ "x-signature": web3.sha3(body.toString() + secret) }),
+    verify: ({ text, headers }, secret) => {
+      const core = MoralisCore.create();
+      core.registerModules([ApiUtils, Streams]);
+      core.config.set("streamsSecret", secret);
+      return core.getModule(Streams.moduleName).verifySignature({ body: JSON.parse(text), signature: headers["x-signature"] });
+    },
+    differs: {
+      ...differ(["odd JSON", "CRLF, indented"], "reject", "accept", "the SDK signs JSON that it printed anew"),
+      ...differ(["one more byte"], "accept", "reject", "the SDK signs JSON that it printed anew"),
+    },
+  },
+  {
     source: "onfido",
     npm: "@onfido/api",
     ...keys,
     ...sha256("X-SHA2-Signature", "hex"),
     make: () => json({ payload: { action: "check.completed", object: { id: "1" } } }),
     verify: ({ body, headers }, secret) => new Onfido(secret).readPayload(body, headers["x-sha2-signature"]),
+  },
+  {
+    source: "pusher",
+    npm: "pusher",
+    ...keys,
+    params: { key_id: "278d425bdf160c739803" },
+    ...sha256("X-Pusher-Signature", "hex"),
+    make: ({ at }) => json({ time_ms: at * 1000, events: [{ name: "channel_occupied" }] }, { "X-Pusher-Key": "278d425bdf160c739803" }),
+    verify: ({ text, headers, params }, secret) =>
+      new Pusher({ appId: "1", key: params.key_id, secret }).webhook({ headers, rawBody: text }).isValid(),
   },
   {
     source: "razorpay",
@@ -136,6 +196,37 @@ export const body = [
     make: () => json({ event: "payment.captured" }, { "x-razorpay-event-id": "1" }),
     verify: ({ text, headers }, secret) =>
       razorpay.validateWebhookSignature(text, headers["x-razorpay-signature"], secret),
+  },
+  {
+    source: "smartcar",
+    npm: "smartcar",
+    ...keys,
+    ...sha256("SC-Signature", "hex"),
+    make: () => json({ eventId: "1", eventType: "VEHICLE_STATE" }),
+    verify: ({ text, headers }, secret) => smartcar.verifyPayload(secret, headers["sc-signature"], JSON.parse(text)),
+    differs: {
+      ...differ(["odd JSON", "CRLF, indented"], "reject", "accept", "the SDK signs JSON that it printed anew"),
+      ...differ(["one more byte"], "accept", "reject", "the SDK signs JSON that it printed anew"),
+    },
+  },
+  {
+    source: "stream",
+    npm: "stream-chat",
+    ...keys,
+    // Compressed after signing.
+    sign: ({ body, headers, secret }) => {
+      const text = headers["Content-Encoding"] === "gzip" ? gunzipSync(body) : body;
+      return { "X-Signature": hmac("sha256", secret, text, "hex") };
+    },
+    cases: (message) => [
+      ...oddBodies(message),
+      {
+        name: "compressed",
+        request: ({ headers, body }) => ({ headers: { ...headers, "Content-Encoding": "gzip" }, body: gzipSync(body) }),
+      },
+    ],
+    make: () => json({ type: "message.new" }, { "X-Webhook-Id": "1", "X-Api-Key": "key" }),
+    verify: ({ body, headers }, secret) => new StreamChat("key", secret).verifyAndParseWebhook(body, headers["x-signature"]),
   },
   {
     source: "viber",

@@ -1,5 +1,6 @@
 // Providers whose signature stands inside the body.
 
+import dropboxSign from "@dropbox/sign";
 import adyen from "@adyen/api-library";
 import braintree from "braintree";
 
@@ -69,6 +70,46 @@ export const inside = [
     }),
     forged: (message) => edited(message, (value) => (itemOf(value).amount.value = 1)),
     verify: ({ text }, secret) => new adyen.hmacValidator().validateHMAC(itemOf(JSON.parse(text)), secret),
+  },
+  {
+    source: "braintree",
+    npm: "braintree",
+    ...keys,
+    params: { public_key: "integration_public_key" },
+    unsigned: "body",
+    signs: false,
+    make: () => ({ headers: { "Content-Type": "application/x-www-form-urlencoded" }, body: "note=plain" }),
+    sign: ({ body, secret, params }) => {
+      const { WebhookNotification } = braintree;
+      const sample = gateway(secret, params.public_key).webhookTesting.sampleNotification(WebhookNotification.Kind.DisputeOpened, "1");
+      return Promise.resolve(sample).then((fields) => ({ request: { body: `${new URLSearchParams(fields)}&${body}` } }));
+    },
+    forged: ({ body }) => ({ body: Buffer.from(body.toString().replace(/bt_payload=.{8}/, "bt_payload=AAAABBBB")) }),
+    verify: ({ text, params }, secret) => {
+      const fields = new URLSearchParams(text);
+      return gateway(secret, params.public_key).webhookNotification.parse(fields.get("bt_signature"), fields.get("bt_payload"));
+    },
+  },
+  {
+    source: "dropbox-sign",
+    npm: "@dropbox/sign",
+    ...keys,
+    unsigned: "body",
+    signs: false,
+    make: ({ at }) => ({
+      headers: { "Content-Type": "multipart/form-data; boundary=----B" },
+      body: multipart({ event: { event_time: String(at), event_type: "signature_request_sent", event_hash: "", event_metadata: {} }, note: "plain" }),
+    }),
+    sign: ({ body, at, secret }) => {
+      const event_hash = hmac("sha256", secret, `${at}signature_request_sent`, "hex");
+      const value = fieldOf(body);
+      return { request: { body: multipart({ ...value, event: { ...value.event, event_hash } }) } };
+    },
+    forged: ({ body }) => ({ body: Buffer.from(body.toString().replace("signature_request_sent", "signature_request_done")) }),
+    verify: ({ body }, secret) => {
+      const { event_time: eventTime, event_type: eventType, event_hash: eventHash } = fieldOf(body).event;
+      return dropboxSign.EventCallbackHelper.isValid(secret, { event: { eventTime, eventType, eventHash } });
+    },
   },
   {
     source: "mailgun",

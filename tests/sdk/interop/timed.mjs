@@ -1,11 +1,19 @@
 // Providers that sign a time with the body, in a form of their own.
 
+import { createHash } from "node:crypto";
 
+import * as contentful from "@contentful/node-apps-toolkit";
+import hygraph from "@hygraph/utils";
+import { AwsLambdaReceiver as ZoomReceiver } from "@zoom/rivet/users";
+import { WebhooksManager } from "box-node-sdk/managers/webhooks";
+import cloudinary from "cloudinary";
 import Crisp from "crisp-api";
 import Finch from "@tryfinch/finch-api";
 import Mux from "@mux/mux-node";
+import Orb from "orb-billing";
 import Retell from "retell-sdk";
 import * as sanity from "@sanity/webhook";
+import { EventSubMiddleware } from "@twurple/eventsub-http";
 import { WebflowClient } from "webflow-api";
 import { WorkOS } from "@workos-inc/node";
 
@@ -36,6 +44,26 @@ const workos = {
 
 export const timed = [
   {
+    source: "box",
+    npm: "box-node-sdk",
+    ...keys,
+    make: () => json({ trigger: "FILE.UPLOADED" }, { "BOX-DELIVERY-ID": "1" }),
+    sign: ({ body, at, secret }) => {
+      // Box's SDK refuses even the second that is not over yet.
+      const time = new Date((at - 1) * 1000).toISOString().replace(/\.000Z$/, "-00:00");
+      return {
+        "BOX-DELIVERY-TIMESTAMP": time,
+        "BOX-SIGNATURE-VERSION": "1",
+        "BOX-SIGNATURE-ALGORITHM": "HmacSHA256",
+        "BOX-SIGNATURE-PRIMARY": hmac("sha256", secret, body + time, "base64"),
+      };
+    },
+    rolled: ([first, second]) => ({ ...first, "BOX-SIGNATURE-SECONDARY": second["BOX-SIGNATURE-PRIMARY"] }),
+    verify: ({ text, headers }, secret) => WebhooksManager.validateMessage(text, headers, secret, { secondaryKey: secret }),
+    past: 700,
+    future: 700,
+  },
+  {
     source: "cashfree",
     pypi: "cashfree_pg",
     ...keys,
@@ -45,6 +73,40 @@ export const timed = [
       "x-webhook-signature": hmac("sha256", secret, `${at * 1000}${body}`, "base64"),
     }),
     verify: python("cashfree"),
+  },
+  {
+    source: "cloudinary",
+    npm: "cloudinary",
+    ...keys,
+    make: () => json({ notification_id: "1", notification_type: "upload" }),
+    sign: ({ body, at, secret }) => ({
+      "X-Cld-Timestamp": String(at),
+      "X-Cld-Signature": createHash("sha1").update(`${body}${at}${secret}`).digest("hex"),
+    }),
+    verify: ({ text, headers }, secret) => {
+      cloudinary.v2.config({ api_secret: secret });
+      return cloudinary.v2.utils.verifyNotificationSignature(text, headers["x-cld-timestamp"], headers["x-cld-signature"]);
+    },
+    past: 8000,
+  },
+  {
+    source: "contentful",
+    npm: "@contentful/node-apps-toolkit",
+    ...keys,
+    secret: "0123456789abcdef".repeat(4),
+    otherSecret: "fedcba9876543210".repeat(4),
+    make: () => ({
+      ...json(
+        { sys: { id: "1" } },
+        { "X-Contentful-Topic": "ContentManagement.Entry.publish", "X-Contentful-Webhook-Request-Id": "1" },
+      ),
+      target: "/in/contentful?a=1&b=x%20y",
+    }),
+    sign: ({ method, target: path, headers, body, at, secret }) =>
+      contentful.signRequest(secret, { method, path, headers, body: body.toString() }, at * 1000),
+    verify: ({ method, target: path, headers, text }, secret) =>
+      contentful.verifyRequest(secret, { method, path, headers, body: text }),
+    past: 60,
   },
   {
     source: "crisp",
@@ -100,6 +162,30 @@ export const timed = [
     future: 700,
   },
   {
+    source: "hygraph",
+    npm: "@hygraph/utils",
+    ...keys,
+    make: () => json({ operation: "publish", data: { id: "1" } }),
+    sign: ({ body, secret }) => ({
+      "gcms-signature": hygraph.generateWebhookSignature({ rawPayload: body.toString(), secret, environmentName: "master" }),
+    }),
+    verify: ({ text, headers }, secret) =>
+      hygraph.verifyWebhookSignature({ rawPayload: text, signature: headers["gcms-signature"], secret }),
+    differs: differ(["signed by `hooksluice sign`"], "reject", "accept", "the SDK wants the parts in its own order"),
+  },
+  {
+    source: "lark",
+    pypi: "lark-oapi",
+    ...keys,
+    make: () => json({ schema: "2.0", header: { event_id: "1", event_type: "im.message" } }),
+    sign: ({ body, at, secret }) => ({
+      "X-Lark-Request-Timestamp": String(at),
+      "X-Lark-Request-Nonce": "nonce",
+      "X-Lark-Signature": createHash("sha256").update(`${at}nonce${secret}${body}`).digest("hex"),
+    }),
+    verify: python("lark"),
+  },
+  {
     source: "mux",
     npm: "@mux/mux-node",
     ...keys,
@@ -111,6 +197,27 @@ export const timed = [
       return true;
     },
     past: 400,
+  },
+  {
+    source: "orb",
+    npm: "orb-billing",
+    ...keys,
+    make: () => json({ type: "invoice.issued", id: "1" }),
+    sign: ({ body, at, secret }) => {
+      // As Orb writes it: without a zone, which is UTC.
+      const time = new Date(at * 1000).toISOString().replace(/Z$/, "");
+      return { "X-Orb-Timestamp": time, "X-Orb-Signature": `v1=${hex(secret, `v1:${time}:${body}`)}` };
+    },
+    rolled: ([first, second]) => ({
+      ...first,
+      "X-Orb-Signature": `${first["X-Orb-Signature"]} ${second["X-Orb-Signature"]}`,
+    }),
+    verify: ({ text, headers }, secret) => {
+      new Orb({ apiKey: "unused" }).webhooks.verifySignature(text, headers, secret);
+      return true;
+    },
+    past: 400,
+    future: 700,
   },
   {
     source: "retell",
@@ -148,6 +255,35 @@ export const timed = [
     future: 700,
   },
   {
+    source: "twitch",
+    npm: "@twurple/eventsub-http",
+    by: "community",
+    ...keys,
+    make: ({ id }) =>
+      json(
+        { subscription: { type: "channel.follow" }, event: {} },
+        {
+          "Twitch-Eventsub-Message-Id": id,
+          "Twitch-Eventsub-Message-Type": "notification",
+          "Twitch-Eventsub-Subscription-Type": "channel.follow",
+        },
+      ),
+    sign: ({ body, id, at, secret }) => {
+      const time = new Date(at * 1000).toISOString().replace(".000Z", ".123456789Z");
+      return {
+        "Twitch-Eventsub-Message-Timestamp": time,
+        "Twitch-Eventsub-Message-Signature": `sha256=${hex(secret, `${id}${time}${body}`)}`,
+      };
+    },
+    verify: ({ text, headers }, secret) => {
+      const [id, time, signature] = ["id", "timestamp", "signature"].map((name) => headers[`twitch-eventsub-message-${name}`]);
+      // The middleware's own check, which it calls with what it read from an HTTP server.
+      return EventSubMiddleware.prototype._verifyData.call({ _secret: secret }, id, time, text, signature);
+    },
+    past: 800,
+    differs: differ(["signed 800 s ago"], "accept", "reject", "the library does not look at the time; Twitch's documents ask to"),
+  },
+  {
     source: "webflow",
     npm: "webflow-api",
     ...keys,
@@ -179,6 +315,28 @@ export const timed = [
     differs: {
       ...differ(["odd JSON", "CRLF, indented"], "reject", "accept", "the SDK signs JSON that it printed anew"),
       ...differ(["one more byte"], "accept", "reject", "the SDK signs JSON that it printed anew"),
+    },
+  },
+  {
+    source: "zoom",
+    npm: "@zoom/rivet",
+    ...keys,
+    make: () => json({ event: "meeting.started", event_ts: 1, payload: {} }),
+    sign: ({ body, at, secret }) => ({
+      "x-zm-request-timestamp": String(at),
+      "x-zm-signature": `v0=${hex(secret, `v0:${at}:${body}`)}`,
+    }),
+    verify: async ({ text, headers }, webhooksSecretToken) => {
+      const answer = await quietly(() =>
+        new ZoomReceiver({ webhooksSecretToken }).start()({ body: text, headers, isBase64Encoded: false }, {}),
+      );
+      return answer.statusCode === 200;
+    },
+    past: 400,
+    differs: {
+      ...differ(["odd JSON", "CRLF, indented"], "reject", "accept", "the SDK signs JSON that it printed anew"),
+      ...differ(["one more byte"], "accept", "reject", "the SDK signs JSON that it printed anew"),
+      ...differ(["signed 400 s ago"], "accept", "reject", "the SDK does not look at the time; the documents advise to"),
     },
   },
 ];
