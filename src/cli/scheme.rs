@@ -81,6 +81,7 @@ impl SchemeArgs {
             accept_unsigned: true,
             tolerance: None,
             max_decoded: None,
+            takes_secrets: false,
         };
         let verifier = Verifier::new(record, secrets, options);
         verifier.map(Arc::new).map_err(|problems| say_problems(&problems))

@@ -155,6 +155,7 @@ const SHOWN_IN_RECORDS: &[&str] = &[
     "get_probe",
     "group_separator",
     "hash",
+    "hands_over_secret",
     "headers",
     "id_missing",
     "issuer",

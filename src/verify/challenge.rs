@@ -249,6 +249,8 @@ pub(super) struct Challenge {
     pub(super) when: Vec<Condition>,
     /// Only a request whose signature holds gets the answer.
     pub(super) verify_first: bool,
+    /// It hands over the secret itself, which no source takes from a stranger.
+    pub(super) hands_over_secret: bool,
     /// Pairs of texts that must be equal; compared in constant time, since one of them is what only the provider knows.
     pub(super) check: Vec<(Template, Template)>,
     /// The provider's own status for a check that fails; otherwise it is refused like any request.
@@ -405,6 +407,7 @@ mod tests {
             name: "test".into(),
             when: Condition::parse_all("method == GET and query:c").unwrap(),
             verify_first,
+            hands_over_secret: false,
             check: Vec::new(),
             check_failed_status: None,
             values: None,

@@ -13,7 +13,7 @@ use crate::request::{RawRequest, RequestHead};
 use crate::secret::Secret;
 use crate::time::Timestamp;
 
-use super::challenge::Handshake;
+use super::challenge::{Challenge, Handshake};
 use super::coding;
 use super::json;
 use super::mac::{MacKey, Tag};
@@ -83,6 +83,9 @@ pub struct VerifierOptions {
     pub accept_unsigned: bool,
     /// Most bytes that a compressed body is inflated to, where the provider signs what comes out (`max_body`).
     pub max_decoded: Option<u64>,
+    /// Also answer hand-shakes in which a stranger hands over the secret (Asana), for who judges captured requests. A
+    /// source must not: whoever comes first would choose its secret.
+    pub takes_secrets: bool,
 }
 
 /// Why a source cannot be verified: it must not start (P3).
@@ -130,6 +133,7 @@ pub struct Verifier {
     tolerance: Option<Tolerance>,
     params: BTreeMap<String, String>,
     max_decoded: u64,
+    takes_secrets: bool,
 }
 
 /// Two that are equal judge every request alike.
@@ -145,6 +149,7 @@ impl PartialEq for Verifier {
             tolerance,
             params,
             max_decoded,
+            takes_secrets,
         } = self;
         record == &other.record
             && secrets == &other.secrets
@@ -153,6 +158,7 @@ impl PartialEq for Verifier {
             && tolerance == &other.tolerance
             && params == &other.params
             && max_decoded == &other.max_decoded
+            && takes_secrets == &other.takes_secrets
     }
 }
 
@@ -227,6 +233,7 @@ impl Verifier {
             tolerance: options.tolerance,
             params: options.params,
             max_decoded: options.max_decoded.unwrap_or(MAX_DECODED),
+            takes_secrets: options.takes_secrets,
         };
         if verifier.secrets.is_empty() && verifier.record.has_key_set() && verifier.key_set_address().is_none() {
             return Err(vec![VerifierProblem {
@@ -249,6 +256,7 @@ impl Verifier {
             tolerance: None,
             params,
             max_decoded: MAX_DECODED,
+            takes_secrets: true,
         }
     }
 
@@ -281,11 +289,7 @@ impl Verifier {
         let Some(scheme) = self.record.schemes.get(self.record.scheme_of(&fields)) else {
             return Ok(());
         };
-        let mut unsigned = self
-            .record
-            .challenges
-            .iter()
-            .filter(|challenge| !challenge.verify_first);
+        let mut unsigned = self.challenges().filter(|challenge| !challenge.verify_first);
         if !scheme.signature.is_in_head() || unsigned.any(|challenge| challenge.may_be_asked(&fields)) {
             return Ok(());
         }
@@ -372,6 +376,7 @@ impl Verifier {
             tolerance: Some(Tolerance::Off),
             params: self.params.clone(),
             max_decoded: self.max_decoded,
+            takes_secrets: self.takes_secrets,
         })
     }
 
@@ -498,7 +503,7 @@ impl Verifier {
         verified: bool,
         now: Timestamp,
     ) -> Result<Option<ChallengeAnswer>, Reason> {
-        let mut challenges = self.record.challenges.iter();
+        let mut challenges = self.challenges();
         let Some(asked) = challenges.find(|c| c.verify_first == verified && c.is_asked(fields)) else {
             return Ok(None);
         };
@@ -519,11 +524,17 @@ impl Verifier {
         }
     }
 
+    /// The hand-shakes that it answers.
+    fn challenges(&self) -> impl Iterator<Item = &Challenge> {
+        let all = self.record.challenges.iter();
+        all.filter(|challenge| self.takes_secrets || !challenge.hands_over_secret)
+    }
+
     /// Whether a request with this head, whose method is none that the provider delivers with, may be a hand-shake.
     pub fn may_be_challenge(&self, head: &RequestHead) -> bool {
         let fields = head_fields(head);
-        let mut challenges = self.record.challenges.iter();
-        challenges.any(|challenge| challenge.names_method(&head.method) && challenge.may_be_asked(&fields))
+        self.challenges()
+            .any(|challenge| challenge.names_method(&head.method) && challenge.may_be_asked(&fields))
     }
 
     /// The bytes that were signed, of a body as it came.

@@ -204,6 +204,7 @@ fn verifier(capture: &Capture) -> Result<Verifier, String> {
         public_url: Some(without_fragment(&capture.url).to_owned()),
         params,
         accept_unsigned: true,
+        takes_secrets: true,
         ..VerifierOptions::default()
     };
     Verifier::new(record, secrets.collect(), options).map_err(|problems| say_problems(&problems))

@@ -433,6 +433,7 @@ impl Builder<'_> {
             params,
             accept_unsigned,
             max_decoded: Some(max_body),
+            takes_secrets: false,
         };
         let (places, secrets): (Vec<_>, Vec<_>) = secrets
             .into_iter()

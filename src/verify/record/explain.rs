@@ -131,12 +131,12 @@ impl Record {
     fn explain_challenges(&self) -> String {
         let each = self.challenges.iter().map(|challenge| {
             let when: Vec<String> = challenge.when.iter().map(ToString::to_string).collect();
-            let who = if challenge.verify_first {
-                "when signed"
-            } else {
-                "also unsigned"
+            let who = match (challenge.hands_over_secret, challenge.verify_first) {
+                (true, _) => "not answered in this version: it hands over the secret",
+                (false, true) => "answered here when signed",
+                (false, false) => "answered here also unsigned",
             };
-            format!("{} ({}), answered here {who}", challenge.name, when.join(" and "))
+            format!("{} ({}), {who}", challenge.name, when.join(" and "))
         });
         each.collect::<Vec<_>>().join("; ")
     }

@@ -167,6 +167,7 @@ struct ChallengeDraft {
     when: Vec<Condition>,
     verify_first: bool,
     check: Vec<At<String>>,
+    hands_over_secret: bool,
     check_failed_status: Option<StatusCode>,
     values: Option<Values>,
     status: StatusCode,
@@ -373,6 +374,7 @@ fn read_challenge(mut s: Section<'_>, problems: &mut Diagnostics) -> Option<At<C
     let name = s.string("name", problems);
     let when = s.parsed("when", problems, Condition::parse_all);
     let verify_first = s.boolean("verify_first", problems);
+    let hands_over_secret = s.boolean("hands_over_secret", problems);
     let check = one_or_more(&mut s, "check", problems);
     let check_failed_status = s.integer("check_failed_status", 400..=499, problems);
     let values = s.parsed("values", problems, Values::parse);
@@ -396,6 +398,7 @@ fn read_challenge(mut s: Section<'_>, problems: &mut Diagnostics) -> Option<At<C
             name: name.map_or_else(|| "challenge".to_owned(), |found| found.value),
             when: when.value,
             verify_first: verify_first.is_none_or(|found| found.value),
+            hands_over_secret: hands_over_secret.is_some_and(|found| found.value),
             check: check.map_or_else(Vec::new, |found| found.value),
             check_failed_status: check_failed_status.map(|found| status(found.value)),
             values: values.map(|found| found.value),
@@ -765,6 +768,7 @@ fn compile_challenge(
         name,
         when,
         verify_first,
+        hands_over_secret,
         check,
         check_failed_status,
         values,
@@ -799,6 +803,7 @@ fn compile_challenge(
         name,
         when,
         verify_first,
+        hands_over_secret,
         check: checks,
         check_failed_status,
         values,

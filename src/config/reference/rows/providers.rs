@@ -297,6 +297,11 @@ pub(super) const TABLES: &[Table] = &[
             ),
             row("verify_first", Is("true"), "answered only when the signature holds"),
             row(
+                "hands_over_secret",
+                Is("false"),
+                "the sender hands over the secret in it; `verify` knows it, and a source of this version refuses it",
+            ),
+            row(
                 "check",
                 Is("[]"),
                 "`A == B`, one or a list: what must be equal, such as a token that only the provider knows",
