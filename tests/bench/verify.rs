@@ -18,7 +18,6 @@
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -77,13 +76,14 @@ fn signed(verifier: &Verifier) -> RawRequest {
     let start = start.strip_suffix('}').unwrap();
     let filler = BODY - start.len() - r#","filler":""}"#.len();
     let body = format!(r#"{start},"filler":"{}"}}"#, "x".repeat(filler));
+    let now = sample.now;
     let input = SignInput {
         method: &method,
         target: &target,
         authority: None,
         headers: &headers,
         body: body.as_bytes(),
-        now: sample.now,
+        now,
         secret_index: Some(verifier.secrets().len() - 1),
     };
     for (name, value) in verifier.sign(&input).unwrap() {
@@ -91,12 +91,12 @@ fn signed(verifier: &Verifier) -> RawRequest {
     }
     RawRequest {
         head: RequestHead {
-            method,
-            target,
+            method: method.clone(),
+            target: target.clone(),
             authority: None,
             headers,
             client: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            received_at: sample.now,
+            received_at: now,
         },
         body: Bytes::from(body),
     }

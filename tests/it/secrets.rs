@@ -292,10 +292,16 @@ fn a_secret_that_a_stranger_hands_over_is_not_taken() {
         let stage = Stage::new(|setup| setup.source("own", provider, SECRET, ""));
         let offered = Request::post("/hooks/own", "{}").header("X-Hook-Secret", "chosen-by-a-stranger");
         let answer = stage.server.send(&offered);
-        assert_eq!((answer.status, answer.header("X-Hook-Secret")), (401, None), "{answer:?}");
+        assert_eq!(
+            (answer.status, answer.header("X-Hook-Secret")),
+            (401, None),
+            "{answer:?}"
+        );
         let signed = |secret: &str| {
             let mac = hex(&sha256(secret.as_bytes(), &[b"{}"]));
-            stage.server.send(&Request::post("/hooks/own", "{}").header("X-Hook-Signature", mac))
+            stage
+                .server
+                .send(&Request::post("/hooks/own", "{}").header("X-Hook-Signature", mac))
         };
         assert_eq!(signed("chosen-by-a-stranger").status, 401);
         assert_eq!(signed(SECRET).status, 200);
