@@ -57,6 +57,7 @@ use crate::id::{SourceName, UpstreamName};
 use crate::store::{Store, StoreError};
 use crate::telemetry::metrics::Metrics;
 use crate::time::{Clock, Timestamp};
+use crate::verify::Verifier;
 
 /// The running lanes. Cheap to clone; all clones are the same forwarder.
 #[derive(Clone, Debug)]
@@ -102,6 +103,26 @@ pub enum LaneError {
     /// know of it.
     #[error("the store could not remember it")]
     NotRecorded(#[source] StoreError),
+}
+
+/// Where requests of a source carry a signature or a token, which people are not shown.
+#[derive(Debug)]
+pub struct ProofPlaces(Option<Arc<Verifier>>);
+
+impl ProofPlaces {
+    /// In the header with this name, in lower case.
+    pub fn in_header(&self, name: &str) -> bool {
+        self.0
+            .as_ref()
+            .is_some_and(|verifier| verifier.record().signs_in_header(name))
+    }
+
+    /// In the query parameter with this name.
+    pub fn in_query(&self, name: &str) -> bool {
+        self.0
+            .as_ref()
+            .is_some_and(|verifier| verifier.record().signs_in_query(name))
+    }
 }
 
 impl Forwarder {
@@ -225,6 +246,12 @@ impl Forwarder {
     pub async fn resume(&self, upstream: &UpstreamName) -> Result<(), LaneError> {
         let lane = self.lane(upstream)?;
         lane.order(Obey::Resume).await.map_err(LaneError::NotRecorded)
+    }
+
+    /// Where requests of a source carry what its provider proves them with, while the source is configured.
+    pub fn proof_places(&self, source: &SourceName) -> ProofPlaces {
+        let sources = self.common.sources.load();
+        ProofPlaces(sources.get(source).map(|source| Arc::clone(&source.settings.verifier)))
     }
 
     /// The upstreams with their lanes as they are now, by name.

@@ -15,6 +15,7 @@ use tracing::info;
 use super::Admin;
 use super::dto::{self, Discard, Discarded, Filter, Replay, ReplayMany, Replayed};
 use super::error::ApiError;
+use crate::forward::ProofPlaces;
 use crate::headers::{is_credential, is_credential_name};
 use crate::id::{EventId, SourceName, UpstreamName};
 use crate::store::model::{DispatchState, Outcome};
@@ -48,7 +49,9 @@ pub(super) async fn show(
     Path(id): Path<String>,
 ) -> Result<Json<dto::EventDetail>, ApiError> {
     let found = admin.store.event(event_id(&id)?).await?;
-    found.map(|event| Json(detail(event))).ok_or(ApiError::NoSuchEvent)
+    let found = found.ok_or(ApiError::NoSuchEvent)?;
+    let proofs = admin.forwarder.proof_places(&found.event.source);
+    Ok(Json(detail(found, &proofs)))
 }
 
 pub(super) async fn replay(
@@ -267,7 +270,8 @@ fn dispatch(dispatch: &DispatchSummary) -> dto::Dispatch {
     }
 }
 
-fn detail(found: EventDetail) -> dto::EventDetail {
+/// `proofs` tells where the source's provider puts its signature or token, whatever the name of that place.
+fn detail(found: EventDetail, proofs: &ProofPlaces) -> dto::EventDetail {
     let EventDetail {
         event,
         dispatches,
@@ -289,10 +293,17 @@ fn detail(found: EventDetail) -> dto::EventDetail {
         secret_label: event.secret_label,
         verified: event.verified,
         method: event.method.to_string(),
-        target: masked_target(&event.target),
+        target: masked_target(&event.target, |name| proofs.in_query(name)),
         authority: event.authority,
         client: event.client.to_string(),
-        headers: event.headers.iter().map(masked_header).collect(),
+        headers: event
+            .headers
+            .iter()
+            .map(|(name, value)| match proofs.in_header(name.as_str()) {
+                true => (name.to_string(), MASKED.to_owned()),
+                false => masked_header((name, value)),
+            })
+            .collect(),
         body_base64: BASE64.encode(&event.body),
         body_text: std::str::from_utf8(&event.body).ok().map(str::to_owned),
         attempts: dispatches
@@ -329,14 +340,15 @@ pub(super) fn masked_header((name, value): (&HeaderName, &HeaderValue)) -> (Stri
 }
 
 /// Path and query, with the values of credential parameters masked: with some providers the URL is the credential.
-fn masked_target(target: &PathAndQuery) -> String {
+fn masked_target(target: &PathAndQuery, is_proof: impl Fn(&str) -> bool) -> String {
+    let is_credential = |name: &str| is_credential_name(&name.to_ascii_lowercase()) || is_proof(name);
     let Some(query) = target.query() else {
         return target.path().to_owned();
     };
     let parameters: Vec<String> = query
         .split('&')
         .map(|parameter| match parameter.split_once('=') {
-            Some((name, _)) if is_credential_name(&name.to_ascii_lowercase()) => format!("{name}={MASKED}"),
+            Some((name, _)) if is_credential(name) => format!("{name}={MASKED}"),
             _ => parameter.to_owned(),
         })
         .collect();
@@ -352,10 +364,11 @@ mod tests {
         for (target, shown) in [
             ("/hooks?token=s3&a=1", "/hooks?token=(masked)&a=1"),
             ("/hooks?Api_Key=s3", "/hooks?Api_Key=(masked)"),
+            ("/hooks?k=s3&kk=s3", "/hooks?k=(masked)&kk=s3"),
             ("/hooks?signature", "/hooks?signature"),
             ("/hooks", "/hooks"),
         ] {
-            assert_eq!(masked_target(&target.parse().unwrap()), shown);
+            assert_eq!(masked_target(&target.parse().unwrap(), |name| name == "k"), shown);
         }
     }
 

@@ -533,6 +533,26 @@ impl Record {
         names
     }
 
+    /// Whether a signature or a token stands in the header with this name (in lower case).
+    pub fn signs_in_header(&self, name: &str) -> bool {
+        self.signature_places().any(|place| match place {
+            Place::Header(known) => known.as_str() == name,
+            _ => false,
+        })
+    }
+
+    /// Whether a signature or a token stands in the query parameter with this name.
+    pub fn signs_in_query(&self, name: &str) -> bool {
+        self.signature_places().any(|place| match place {
+            Place::Query(known) => known == name,
+            _ => false,
+        })
+    }
+
+    fn signature_places(&self) -> impl Iterator<Item = &Place> {
+        self.schemes.iter().flat_map(|scheme| &scheme.signature.places)
+    }
+
     /// The index of the header family that this head belongs to; the first one when it belongs to none. Where all
     /// signatures stand in the body (SNS), the body decides.
     pub(super) fn scheme_of(&self, fields: &Fields<'_>) -> usize {

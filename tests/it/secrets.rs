@@ -307,3 +307,28 @@ fn a_secret_that_a_stranger_hands_over_is_not_taken() {
         assert_eq!(signed(SECRET).status, 200);
     }
 }
+
+/// A token is the secret itself, and its place is called what the provider likes.
+#[test]
+fn a_token_is_masked_wherever_its_provider_puts_it() {
+    let own = "[providers.own]\nkind = \"token\"\nsignature = \"header:X-Acme-Pass\"";
+    let stage = Stage::new(|setup| {
+        setup
+            .table_after(own)
+            .source("own", "own", SECRET, "")
+            .source("flutterwave", "flutterwave", SECRET, "")
+            .source("mailchimp", "mailchimp", SECRET, "params = { param = \"k\" }")
+    });
+    for request in [
+        Request::post("/hooks/own", "{}").header("X-Acme-Pass", SECRET),
+        Request::post("/hooks/flutterwave", "{}").header("verif-hash", SECRET),
+        Request::post(&format!("/hooks/mailchimp?k={SECRET}&x=1"), "type=a"),
+    ] {
+        assert_eq!(stage.server.send(&request).status, 200, "{}", request.target);
+    }
+    for event in stage.server.events("") {
+        let target = format!("/api/v1/events/{}", event["id"].as_str().unwrap());
+        let shown = stage.server.admin_get(&target).text();
+        assert!(!shown.contains(SECRET) && shown.contains("(masked)"), "{shown}");
+    }
+}
