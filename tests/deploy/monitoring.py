@@ -137,6 +137,12 @@ path = "/plain"
 provider = "hmac"
 secrets = [{{ env = "HOOK_SECRET", label = "now" }}]
 upstreams = ["app"]
+# A sender whose patience is known, and a secret that ends.
+[sources.checks]
+path = "/checks"
+provider = "checkr"
+secrets = [{{ env = "HOOK_SECRET", label = "now", not_after = "2099-01-01T00:00:00Z" }}]
+upstreams = ["app"]
 [routes.rest]
 path = "/{{*rest}}"
 upstream = "app"
