@@ -1,16 +1,16 @@
 //! "Would it hold if …": the verifier is altered in one respect and judges the request again.
 
+use std::borrow::Cow;
 use std::cell::Cell;
-use std::io::Read;
 use std::sync::Arc;
 
-use flate2::read::MultiGzDecoder;
 use http::header::{self, HeaderName};
 
 use crate::request::{RawRequest, RequestHead};
 use crate::secret::Secret;
 
 use super::super::Hash;
+use super::super::coding;
 use super::super::place::Place;
 use super::super::presets;
 use super::super::record::{Record, Scheme};
@@ -327,8 +327,6 @@ fn inflated(body: &[u8]) -> Option<Vec<u8>> {
     if !body.starts_with(b"\x1f\x8b") {
         return None;
     }
-    let mut out = Vec::new();
-    let limit = u64::try_from(MAX_BODY).ok()?.checked_add(1)?;
-    MultiGzDecoder::new(body).take(limit).read_to_end(&mut out).ok()?;
-    (out.len() <= MAX_BODY).then_some(out)
+    let most = u64::try_from(MAX_BODY).ok()?;
+    coding::decoded(body, Some(b"gzip"), most).ok().map(Cow::into_owned)
 }
