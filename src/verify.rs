@@ -33,6 +33,7 @@ mod jws;
 mod jwt;
 mod mac;
 mod multipart;
+mod picked;
 mod place;
 mod public_key;
 mod renewal;

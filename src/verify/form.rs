@@ -12,6 +12,12 @@ pub(super) fn get<'t>(text: &'t [u8], name: &str) -> Option<Cow<'t, [u8]>> {
         .map(|(_, value)| value)
 }
 
+/// Whether there are several parameters called `name`.
+pub(super) fn is_repeated(text: &[u8], name: &str) -> bool {
+    let mut of_name = pairs(text).filter(|(key, _)| key.as_ref() == name.as_bytes());
+    of_name.nth(1).is_some()
+}
+
 /// All parameters in their order, decoded: `+` is a space, `%XX` a byte. What is no valid escape stays as it is.
 pub(super) fn pairs(text: &[u8]) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
     text.split(|b| *b == b'&').filter(|pair| !pair.is_empty()).map(|pair| {
@@ -73,6 +79,8 @@ mod tests {
         assert_eq!(get(text, "bare").as_deref(), Some(&b""[..]));
         assert_eq!(get(text, "c").as_deref(), Some(&b"%zz"[..]));
         assert_eq!(get(text, "d"), None);
+        assert!(is_repeated(text, "a") && is_repeated(b"a=1&%61=1", "a"));
+        assert!(!is_repeated(text, "b") && !is_repeated(text, "d"));
     }
 
     #[test]

@@ -155,6 +155,11 @@ pub enum Hint {
     },
     /// It holds over the URL with its query in another order.
     QueryOrder,
+    /// A value that is signed by itself stands in the request twice.
+    GivenTwice {
+        /// Where, as records say it.
+        place: String,
+    },
 }
 
 impl fmt::Display for Hint {
@@ -260,6 +265,10 @@ impl fmt::Display for Hint {
             Self::QueryOrder => f.write_str(
                 "the signature holds with the query in another order: sort the query parameters in the provider's URL",
             ),
+            Self::GivenTwice { place } => write!(
+                f,
+                "{place} is given twice, and only that value is signed: the app might read the other one"
+            ),
         }
     }
 }
@@ -276,8 +285,10 @@ impl Verifier {
         match reason {
             Reason::Stale | Reason::FromTheFuture => search.time_unit().or_else(|| search.clock()),
             Reason::MalformedTimestamp => search.time_unit(),
-            Reason::WrongSignature | Reason::MalformedSignature | Reason::BodyMalformed => search
-                .written()
+            Reason::WrongSignature | Reason::MalformedSignature | Reason::BodyMalformed => self
+                .given_twice(request)
+                .map(|place| Hint::GivenTwice { place })
+                .or_else(|| search.written())
                 .or_else(|| search.other_source(others))
                 .or_else(|| search.secrets())
                 .or_else(|| search.body())

@@ -81,10 +81,15 @@ pub(super) fn raw<'b>(body: &'b [u8], pointer: &Pointer) -> Option<&'b [u8]> {
     body.get(spans.into_iter().next()??)
 }
 
+/// Whether one of the pointers leads over a name that its object has twice, so that two readers may find two values.
+pub(super) fn is_repeated(body: &[u8], pointers: &[Pointer]) -> bool {
+    look(body, pointers).is_some_and(|(_, repeated)| repeated)
+}
+
 /// The bytes of each value in the array at `pointer`; `None` when there is no array, or one of more than `most`.
 pub(super) fn elements<'b>(body: &'b [u8], pointer: &Pointer, most: usize) -> Option<Vec<&'b [u8]>> {
     let array = raw(body, pointer)?;
-    let mut scanner = Scanner { body: array, at: 0 };
+    let mut scanner = Scanner::new(array, 0);
     let mut found = Vec::new();
     scanner.expect(b'[')?;
     scanner.space();
@@ -106,7 +111,7 @@ pub(super) fn elements<'b>(body: &'b [u8], pointer: &Pointer, most: usize) -> Op
 
 /// The quoted names and the bytes of the values of an object that is known to be well formed, in their order.
 pub(super) fn members(object: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
-    let mut scanner = Scanner { body: object, at: 0 };
+    let mut scanner = Scanner::new(object, 0);
     let mut found = Vec::new();
     scanner.expect(b'{')?;
     scanner.space();
@@ -134,15 +139,20 @@ pub(super) fn members(object: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
 /// The bytes of the values at each pointer, or `None` if the body is not JSON. Of a name that occurs twice the last
 /// value counts, as in nearly every parser.
 fn scan(body: &[u8], pointers: &[Pointer]) -> Option<Vec<Option<Range<usize>>>> {
+    look(body, pointers).map(|(found, _)| found)
+}
+
+/// As [`scan`], and whether a name on the way to one of the values occurs twice.
+fn look(body: &[u8], pointers: &[Pointer]) -> Option<(Vec<Option<Range<usize>>>, bool)> {
     // Some senders put a byte order mark in front; RFC 8259 lets a reader skip it.
     let start = if body.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
-    let mut scanner = Scanner { body, at: start };
+    let mut scanner = Scanner::new(body, start);
     let mut found = vec![None; pointers.len()];
     let wanted: Vec<usize> = (0..pointers.len()).collect();
     scanner.space();
     scanner.value(pointers, &wanted, 0, &mut found)?;
     scanner.space();
-    (scanner.at == body.len()).then_some(found)
+    (scanner.at == body.len()).then_some((found, scanner.repeated))
 }
 
 fn scalar(raw: &[u8]) -> Option<String> {
@@ -166,9 +176,19 @@ pub(super) fn unquote(raw: &[u8]) -> Option<String> {
 struct Scanner<'b> {
     body: &'b [u8],
     at: usize,
+    /// A name that a pointer leads over occurred twice in one object.
+    repeated: bool,
 }
 
-impl Scanner<'_> {
+impl<'b> Scanner<'b> {
+    fn new(body: &'b [u8], at: usize) -> Self {
+        Self {
+            body,
+            at,
+            repeated: false,
+        }
+    }
+
     fn peek(&self) -> Option<u8> {
         self.body.get(self.at).copied()
     }
@@ -230,6 +250,7 @@ impl Scanner<'_> {
         if self.expect(b'}').is_some() {
             return Some(());
         }
+        let mut named = Vec::new();
         loop {
             self.space();
             let name_start = self.at;
@@ -239,6 +260,8 @@ impl Scanner<'_> {
             self.expect(b':')?;
             self.space();
             let next = matching(pointers, wanted, depth, found, |step| names(name, step));
+            self.repeated |= next.iter().any(|i| named.contains(i));
+            named.extend_from_slice(&next);
             if next.is_empty() {
                 self.skip()?;
             } else {
@@ -501,6 +524,24 @@ mod tests {
         assert_eq!(look(r#"{"id":"a","id":"b"}"#, "/id").as_deref(), Some("b"));
         assert_eq!(look(r#"{"e":{"t":"a"},"e":{}}"#, "/e/t"), None);
         assert_eq!(look(r#"{"id":"a","id":null}"#, "/id"), None);
+    }
+
+    #[test]
+    fn a_name_that_is_given_twice_is_noticed_where_a_pointer_leads_over_it() {
+        let repeated = |body: &str, pointers: &[&str]| {
+            let pointers: Vec<_> = pointers.iter().map(|p| Pointer::parse(p).unwrap()).collect();
+            is_repeated(body.as_bytes(), &pointers)
+        };
+        assert!(repeated(r#"{"id":"a","x":1,"id":"a"}"#, &["/id"]));
+        assert!(repeated(r#"{"i\u0064":"a","id":"b"}"#, &["/id"]));
+        assert!(repeated(r#"{"e":{"t":"a"},"e":1}"#, &["/e/t"]));
+        assert!(repeated(r#"{"e":[{"t":1,"t":2}]}"#, &["/x", "/e/0/t"]));
+        assert!(!repeated(
+            r#"{"e":{"t":"a","x":1,"x":2},"x":1,"x":2}"#,
+            &["/e/t", "/e/y"]
+        ));
+        assert!(!repeated(r#"{"e":{"t":1,"u":2}}"#, &["/e/t", "/e/u", "/e"]));
+        assert!(!repeated(r#"{"id":1,"id":2"#, &["/id"]));
     }
 
     #[test]

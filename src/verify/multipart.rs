@@ -29,6 +29,16 @@ pub(super) fn boundary(content_type: &[u8]) -> Option<&[u8]> {
 
 /// The value of the first field called `name`.
 pub(super) fn get<'b>(body: &'b [u8], boundary: &[u8], name: &str) -> Option<&'b [u8]> {
+    first(body, boundary, name).map(|(value, _)| value)
+}
+
+/// Whether there are several fields called `name`.
+pub(super) fn is_repeated(body: &[u8], boundary: &[u8], name: &str) -> bool {
+    first(body, boundary, name).is_some_and(|(_, repeated)| repeated)
+}
+
+/// The first field's value, and whether there are others of its name.
+fn first<'b>(body: &'b [u8], boundary: &[u8], name: &str) -> Option<(&'b [u8], bool)> {
     let delimiter = [b"--", boundary].concat();
     let between = [b"\r\n--", boundary].concat();
     let mut rest = body.strip_prefix(delimiter.as_slice())?;
@@ -37,8 +47,8 @@ pub(super) fn get<'b>(body: &'b [u8], boundary: &[u8], name: &str) -> Option<&'b
         match part(rest, &between)? {
             ControlFlow::Break(()) => return found,
             ControlFlow::Continue((field, value, after)) => {
-                if found.is_none() && field == name.as_bytes() {
-                    found = Some(value);
+                if field == name.as_bytes() {
+                    found = Some(found.map_or((value, false), |(first, _)| (first, true)));
                 }
                 rest = after;
             }

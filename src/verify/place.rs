@@ -235,6 +235,38 @@ impl<'r> Fields<'r> {
         }
     }
 
+    /// Whether the value at `place` is given twice, so that another reader may take the other one.
+    pub(super) fn is_ambiguous(&self, place: &Place) -> bool {
+        let in_json = |json: &[u8], pointer: &Pointer| json::is_repeated(json, std::slice::from_ref(pointer));
+        match place {
+            Place::Header(name) => self.is_repeated(name),
+            Place::Query(name) => self
+                .target
+                .query()
+                .is_some_and(|query| form::is_repeated(query.as_bytes(), name)),
+            Place::Form(name) => self.is_form_repeated(name),
+            Place::FormJson(name, pointer) => {
+                self.is_form_repeated(name) || self.form_field(name).is_some_and(|text| in_json(&text, pointer))
+            }
+            Place::Json(pointer) => in_json(self.body, pointer),
+            Place::Item(pointer) => self.item.is_some_and(|item| in_json(item, pointer)),
+            Place::Body
+            | Place::Claim(_)
+            | Place::NumberedHeaders(..)
+            | Place::Signature(_)
+            | Place::HeaderOf(_)
+            | Place::QueryOf(_) => false,
+        }
+    }
+
+    fn is_form_repeated(&self, name: &str) -> bool {
+        if self.has_form() {
+            return form::is_repeated(self.body, name);
+        }
+        let boundary = self.header(&header::CONTENT_TYPE).and_then(multipart::boundary);
+        boundary.is_some_and(|boundary| multipart::is_repeated(self.body, boundary, name))
+    }
+
     /// The first value that is text and not empty.
     pub(super) fn text(&self, places: &[Place]) -> Option<String> {
         places

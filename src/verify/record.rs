@@ -15,6 +15,7 @@ use super::elsewhere::{KeysAt, VisitRule};
 use super::json::Pointer;
 use super::jwt::{BoundClaim, TokenRules};
 use super::mac::Hash;
+use super::picked::Picked;
 use super::place::{Fields, Place};
 use super::public_key::Algorithm;
 use super::secrets::{SecretEncoding, SecretNormalise};
@@ -220,6 +221,8 @@ pub(super) struct Scheme {
     /// The id that decides "the same again", where it is not the one that is shown.
     pub(super) dedupe_id: Vec<Place>,
     pub(super) event_type: Vec<Place>,
+    /// What is signed by itself, of a request that is not signed as a whole.
+    pub(super) picked: Picked,
     /// All JSON pointers that judging and naming a request may ask for.
     pub(super) pointers: Vec<Pointer>,
     /// Whether the public URL is part of what is signed.
@@ -242,7 +245,7 @@ impl Scheme {
     }
 
     /// Whether the signature covers the whole body.
-    fn covers_body(&self) -> bool {
+    pub(super) fn covers_body(&self) -> bool {
         if let Some(rules) = self.token.as_ref().filter(|rules| !rules.detached) {
             let holds_body = |claim: &BoundClaim| claim.value.covers_body();
             return self.signature.places == [Place::Body] || rules.bound.iter().any(holds_body);

@@ -250,7 +250,12 @@ impl Template {
 
     /// Whether the value at `place` is in it.
     pub(super) fn covers(&self, place: &Place) -> bool {
-        let covers_whole = match place {
+        self.covers_all_around(place) || self.places().any(|known| known == place)
+    }
+
+    /// Whether what `place` is looked up in is in it as it stands, so that it has one reading.
+    pub(super) fn covers_all_around(&self, place: &Place) -> bool {
+        match place {
             Place::Json(at) => {
                 let holds = |token: &Token| matches!(token, Token::JsonRaw(whole) if whole.leads_to(at));
                 self.covers_body() || self.tokens().any(holds)
@@ -265,8 +270,15 @@ impl Template {
             | Place::NumberedHeaders(..)
             | Place::Signature(_)
             | Place::Claim(_) => false,
-        };
-        covers_whole || self.places().any(|known| known == place)
+        }
+    }
+
+    /// The parts of a JSON body that are in it as they stand.
+    pub(super) fn raw_pointers(&self) -> impl Iterator<Item = &Pointer> {
+        self.tokens().filter_map(|token| match token {
+            Token::JsonRaw(pointer) => Some(pointer),
+            _ => None,
+        })
     }
 
     /// The JSON pointers in it.

@@ -20,6 +20,7 @@ use crate::secret::Secret;
 use crate::time::Timestamp;
 
 mod language;
+mod picked;
 
 pub(super) const NOW: i64 = 1_700_000_000;
 pub(super) const SECRET: &str = "test-secret-0123456789abcdef";

@@ -418,6 +418,14 @@ impl Verifier {
         Some(head.received_at.as_millis().saturating_sub(signed.as_millis()))
     }
 
+    /// Where a value that is signed by itself stands twice in the request.
+    pub(super) fn given_twice(&self, request: &RawRequest) -> Option<String> {
+        let head = &request.head;
+        let scheme = self.record.schemes.get(self.scheme_index(request))?;
+        let fields = Fields::new(&head.method, &head.target, &head.headers, &request.body, &[]);
+        scheme.picked.repeated(&fields).map(|place| place.to_string())
+    }
+
     /// Which header family judges the request.
     fn scheme_index(&self, request: &RawRequest) -> usize {
         let RequestHead {
@@ -572,6 +580,9 @@ impl Verifier {
         judge: impl Fn(&Fields<'_>) -> Result<T, Reason>,
     ) -> Result<T, Reason> {
         let array = scheme.each.as_ref().ok_or(Reason::MissingSignature)?;
+        if json::is_repeated(fields.body, std::slice::from_ref(array)) {
+            return Err(Reason::BodyMalformed);
+        }
         let items = json::elements(fields.body, array, MAX_ITEMS).ok_or(Reason::BodyMalformed)?;
         let mut first = None;
         for item in items {
@@ -637,6 +648,7 @@ impl Verifier {
         fields: &Fields<'_>,
         now: Timestamp,
     ) -> Result<(usize, Option<Timestamp>), Reason> {
+        scheme.picked.refuse_repeated(fields)?;
         let lines = scheme.signature.lines(fields)?;
         let claims = self.claims(scheme, fields, &lines, now)?;
         let urls = self.urls(scheme, fields);

@@ -14,6 +14,7 @@ use crate::verify::json::Pointer;
 use crate::verify::jws::JwsAlgorithm;
 use crate::verify::jwt::TokenRules;
 use crate::verify::mac::Hash;
+use crate::verify::picked::Picked;
 use crate::verify::place::Place;
 use crate::verify::presets;
 use crate::verify::public_key::{Padding, SignatureFormat};
@@ -576,7 +577,7 @@ fn compile_scheme(
         || payload.uses_url()
         || payload_variants.iter().any(Template::uses_url)
         || also_require.iter().any(requires_url);
-    let scheme = Scheme {
+    let mut scheme = Scheme {
         uses_url,
         when: value(draft.when).unwrap_or_default(),
         hash: value(draft.hash).unwrap_or(Hash::Sha256),
@@ -594,8 +595,12 @@ fn compile_scheme(
         delivery_id: value(draft.delivery_id).unwrap_or_default(),
         dedupe_id: value(draft.dedupe_id).unwrap_or_default(),
         event_type: value(draft.event_type).unwrap_or_default(),
+        picked: Picked::default(),
         pointers: Vec::new(),
     };
+    if kind.signs_payload() || kind == Kind::Jwt {
+        scheme.picked = Picked::of(&scheme);
+    }
     check_each(&scheme, span, problems);
     Some(scheme)
 }

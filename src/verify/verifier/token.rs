@@ -42,6 +42,7 @@ impl Verifier {
         fields: &Fields<'_>,
         now: Timestamp,
     ) -> Result<(usize, Option<Timestamp>), Reason> {
+        scheme.picked.refuse_repeated(fields)?;
         let rules = scheme.token.as_ref().ok_or(Reason::MissingSignature)?;
         let lines = scheme.signature.lines(fields)?;
         let mut refused = Reason::MalformedSignature;
