@@ -181,6 +181,7 @@ const SHOWN_IN_RECORDS: &[&str] = &[
     "public_key_tag",
     "require",
     "retry_horizon",
+    "required_claims",
     "scope",
     "secret_encoding",
     "secret_env",

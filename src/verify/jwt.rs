@@ -28,6 +28,8 @@ pub(super) struct TokenRules {
     pub(super) audience: Option<Template>,
     /// Claims that bind the token to the request.
     pub(super) bound: Vec<BoundClaim>,
+    /// Claims without which a token is none, such as the end of its time.
+    pub(super) required: Vec<String>,
     /// Longest time since `iat`.
     pub(super) max_age: Option<Duration>,
     /// How far clocks may differ.
@@ -94,8 +96,16 @@ impl TokenRules {
     pub(super) fn is_signable(&self) -> bool {
         !self.detached && self.algorithms.iter().all(|algorithm| algorithm.secret().is_some())
     }
-    /// Judges `exp`, `nbf` and `iat`, in whole seconds as tokens have them.
+
+    /// Judges `exp`, `nbf` and `iat`, in whole seconds as tokens have them, and whether all claims are there that must be:
+    /// a token that lacks the end of its time would be good for ever.
     pub(super) fn judge_times(&self, claims: &Members, age: Age, now: Timestamp) -> Result<(), Reason> {
+        if let Some(absent) = self.required.iter().find(|name| claims.get(name).is_none()) {
+            return Err(match absent.as_str() {
+                "exp" | "nbf" | "iat" => Reason::MissingTimestamp,
+                _ => Reason::MalformedSignature,
+            });
+        }
         if age == Age::Any {
             return Ok(());
         }

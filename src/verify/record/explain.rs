@@ -290,6 +290,9 @@ fn explain_token(scheme: &Scheme) -> Option<String> {
             claim.value.as_str()
         ));
     }
+    if !rules.required.is_empty() {
+        text.push_str(&format!(", with {}", rules.required.join(" and ")));
+    }
     if let Some(age) = rules.max_age {
         text.push_str(&format!(", at most {} old", shown(age)));
     }

@@ -437,3 +437,63 @@ fn with_params_of(record: &Arc<Record>) -> Verifier {
     )
     .unwrap()
 }
+
+/// npm @hygraph/utils takes the three parts by their places, and signs the name of the environment.
+#[test]
+fn a_signature_is_written_in_its_order_and_keeps_what_the_provider_chose() {
+    let hygraph = preset("hygraph", &[SECRET]);
+    let headers = [("gcms-signature", "sign=AAAA, env=master, t=1600000000000")];
+    let signed_anew = signed(&hygraph, post(&[], "{}"));
+    assert!(verdict(&hygraph, signed_anew).is_ok());
+    let first = signed(&hygraph, post(&headers, "{}"));
+    let text = first.head.headers["gcms-signature"].to_str().unwrap().to_owned();
+    let names: Vec<_> = text.split(", ").map(|part| part.split('=').next().unwrap()).collect();
+    assert_eq!(names, ["sign", "env", "t"]);
+    let mut again = first.clone();
+    again.head.received_at = Timestamp::from_secs(NOW + 60);
+    let again = signed(&hygraph, again);
+    let text = again.head.headers["gcms-signature"].to_str().unwrap();
+    assert!(
+        text.ends_with(&format!(", env={}, t={}000", env_of(&first), NOW + 60)),
+        "{text}"
+    );
+    assert!(verdict(&hygraph, again).is_ok());
+}
+
+fn env_of(request: &RawRequest) -> String {
+    let text = request.head.headers["gcms-signature"].to_str().unwrap();
+    text.split(", ").nth(1).unwrap().replace("env=", "")
+}
+
+#[test]
+fn a_key_is_chosen_by_the_name_that_the_request_gives() {
+    let text = "kind = \"hmac\"\nsignature = \"header:x-sig\"\nkey_id = \"header:x-key\"\n";
+    assert!(complaint(text).contains("`key_id` has no meaning with `kind = \"hmac\"`"));
+}
+
+#[test]
+fn a_token_without_the_end_of_its_time_is_none_where_the_provider_sends_one() {
+    let text = "kind = \"jwt\"\nsignature = \"header:x-token\"\nalgorithms = [\"HS256\"]\n";
+    let token = |claims: &str| {
+        let key = super::mac::MacKey::new(super::Hash::Sha256, SECRET.as_bytes()).unwrap();
+        let encode = |text: &str| data_encoding::BASE64URL_NOPAD.encode(text.as_bytes());
+        let signed = format!("{}.{}", encode(r#"{"alg":"HS256"}"#), encode(claims));
+        let tag = key.compute(&[signed.as_bytes().into()]);
+        format!("{signed}.{}", data_encoding::BASE64URL_NOPAD.encode(tag.as_slice()))
+    };
+    let judged = |text: &str, claims: &str| {
+        let request = post(&[("x-token", &token(claims))], "{}");
+        verdict(&custom(text, &[SECRET]), request).map(|_| ())
+    };
+    assert_eq!(judged(text, "{}"), Ok(()));
+    let required = format!("{text}required_claims = [\"exp\", \"jti\"]\n");
+    assert_eq!(judged(&required, r#"{"jti":"1"}"#), Err(Reason::MissingTimestamp));
+    let exp = NOW + 9;
+    assert_eq!(
+        judged(&required, &format!(r#"{{"exp":{exp}}}"#)),
+        Err(Reason::MalformedSignature)
+    );
+    assert_eq!(judged(&required, &format!(r#"{{"exp":{exp},"jti":"1"}}"#)), Ok(()));
+    let other = "kind = \"hmac\"\nsignature = \"header:x-sig\"\nrequired_claims = [\"exp\"]\n";
+    assert!(complaint(other).contains("without `kind = \"jwt\"`"));
+}

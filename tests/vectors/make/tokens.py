@@ -72,6 +72,8 @@ def shared(file, name, claims, body, prefix="", alg="HS256", url=URL, headers={}
     good = jwt(claims, alg=alg)
     add("accept", "simple", body, good)
     add("accept", "two secrets, the second one signed", body, good, [OTHER, SECRET])
+    if "exp" in claims:
+        add("reject", "no exp", body, jwt({k: v for k, v in claims.items() if k != "exp"}, alg=alg))
     add("reject", "another secret", body, jwt(claims, OTHER, alg))
     if covers:
         add("reject", "one byte appended", body + b" ", good)
@@ -236,6 +238,8 @@ def kinde():
     file.add("reject", "somebody else's key", body, headers, pem(OTHER_RSA))
     file.add("reject", "no body", b"", headers, pem(RSA))
     file.add("reject", "JSON in place of the token", b'{"event_id":"ev1"}', headers, pem(RSA))
+    for_ever = {k: v for k, v in claims.items() if k != "exp"}
+    file.add("reject", "no exp", jwt(for_ever, RSA, "RS256").encode(), headers, pem(RSA))
     head, _, sign = body.split(b".")
     forged = head + b"." + dump(claims | {"type": "user.deleted"}).encode() + b"." + sign
     file.add("reject", "claims changed", forged, headers, pem(RSA))

@@ -173,6 +173,11 @@ pub(super) const TABLES: &[Table] = &[
                 "the claim that is the URL (`value`), or with `hash` its digest",
             ),
             row(
+                "required_claims",
+                Unset,
+                "claims without which a token is refused, such as `[\"exp\"]`",
+            ),
+            row(
                 "max_age_seconds",
                 Unset,
                 "how long ago a token may have been issued (`iat`)",

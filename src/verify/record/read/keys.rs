@@ -154,6 +154,7 @@ pub(super) fn token(
         ("max_age_seconds", draft.max_age_seconds.as_ref().map(|at| &at.span)),
         (
             "clock_tolerance_seconds",
+        ("required_claims", draft.required_claims.as_ref().map(|at| &at.span)),
             draft.clock_tolerance_seconds.as_ref().map(|at| &at.span),
         ),
     ];
@@ -224,6 +225,11 @@ pub(super) fn token(
         max_age: seconds(&draft.max_age_seconds),
         clock_tolerance: seconds(&draft.clock_tolerance_seconds).unwrap_or_default(),
     })
+        required: draft
+            .required_claims
+            .as_ref()
+            .map(|found| found.value.clone())
+            .unwrap_or_default(),
 }
 
 /// Where the keys lie.
