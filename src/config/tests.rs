@@ -483,6 +483,47 @@ fn tolerance_off_is_written_out() {
 #[test]
 fn without_secrets_nothing_is_looked_up_and_nothing_runs() {
     let dir = tempfile::tempdir().unwrap();
+/// Multi-line strings of TOML end with a line end, and keys in PEM are written so.
+#[test]
+fn a_key_in_pem_may_have_its_lines() {
+    for secret in [
+        format!("secret = {{ value = \"\"\"\n{PEM}\"\"\" }}"),
+        "secret = { env = \"PEM\" }".to_owned(),
+    ] {
+        let (config, report) = load(&with_secret(&secret).replace("github", "telnyx"));
+        assert!(config.is_some(), "{report}");
+        assert!(
+            !report.contains("line end") && !report.contains("empty lines"),
+            "{report}"
+        );
+    }
+}
+
+/// Anybody could sign under them.
+#[test]
+fn a_weak_public_key_stops_the_start() {
+    let secret = format!("secret = {{ value = \"{}\" }}", "00".repeat(32));
+    let (config, report) = load(&with_secret(&secret).replace("github", "telnyx"));
+    assert!(config.is_none() && report.contains("made by anybody"), "{report}");
+}
+
+#[test]
+fn the_own_providers_of_a_file_are_found_whatever_else_is_wrong_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hooksluice.toml");
+    let text = "nonsense = 1\n[providers.acme]\nkind = \"hmac\"\nsignature = \"header:X-Sig\"\n[providers.bad]\nkind = \"no\"\n";
+    std::fs::write(&path, text).unwrap();
+    let own = own_providers(Some(&path)).unwrap();
+    let found: Vec<_> = own
+        .records
+        .iter()
+        .map(|(name, record)| (name.as_str(), record.is_some()))
+        .collect();
+    assert_eq!(found, [("acme", true), ("bad", false)]);
+    assert!(own.report.render(false).contains("kind"));
+    assert!(own_providers(Some(&dir.path().join("none.toml"))).is_err());
+}
+
     let path = dir.path().join("hooksluice.toml");
     std::fs::write(&path, with_secret("secret = { env = \"UNSET\" }")).unwrap();
     let with = review(Some(&path), &environment(), false);

@@ -15,6 +15,7 @@ use super::mac::Hash;
 
 mod jwk;
 mod text;
+mod weak;
 
 /// Smallest RSA modulus that is believed, in bits (RFC 8017's own advice, and that of every provider's document).
 const MIN_RSA_BITS: u32 = 2048;
@@ -281,6 +282,13 @@ impl PublicKeys {
 
 impl PublicKey {
     fn new(shown: &Shown, wanted: &[Algorithm]) -> Result<Self, (String, Option<String>)> {
+        if shown.family == Family::Ed25519 && weak::is_weak(&shown.der) {
+            let why = "under this Ed25519 key signatures can be made by anybody (its order is small)".to_owned();
+            return Err((
+                why,
+                Some("copy the provider's public key again: this is no real one".to_owned()),
+            ));
+        }
         let mut ready = Vec::new();
         let is_for = |algorithm: &&Algorithm| shown.algorithm.as_deref().is_none_or(|name| algorithm.is_called(name));
         for algorithm in wanted.iter().filter(is_for) {
@@ -442,6 +450,18 @@ mod tests {
         let key = pem("PUBLIC KEY", &spki(ed25519().public_key()));
         assert!(problem(&format!("{key}{key}"), &ED25519).contains("several PEM blocks"));
         assert!(problem(&pem("PRIVATE KEY", &[0; 48]), &ED25519).contains("a private key"));
+    }
+
+    #[test]
+    fn an_ed25519_key_that_anybody_can_sign_under_is_refused() {
+        let mut one = [0; 32];
+        one[0] = 1;
+        for point in [[0; 32], one] {
+            assert!(problem(&HEXLOWER.encode(&point), &ED25519).contains("made by anybody"));
+            assert!(problem(&BASE64.encode(&point), &ED25519).contains("made by anybody"));
+        }
+        let jwk = r#"{"kty":"OKP","crv":"Ed25519","x":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}"#;
+        assert!(problem(jwk, &ED25519).contains("made by anybody"));
     }
 
     #[test]
