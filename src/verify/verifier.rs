@@ -455,10 +455,24 @@ impl Verifier {
         if let Some(answer) = self.answer(index, &fields, false, now)? {
             return Ok((Judged::Challenge(answer), Names::default()));
         }
+        // From here on the body is what was signed: names are read from what the signature covers.
+        let body = self.signed_body(&request.body, fields.header(&http::header::CONTENT_ENCODING))?;
+        let fields = match &body {
+            Cow::Borrowed(_) => fields,
+            Cow::Owned(decoded) => {
+                let Fields {
+                    method,
+                    target,
+                    headers,
+                    ..
+                } = fields;
+                Fields::new(method, target, headers, decoded, &scheme.pointers).asked(head.authority.as_deref())
+            }
+        };
         let (secret_index, signed_at) = match self.record.kind {
             Kind::Hmac | Kind::Digest | Kind::Ed25519 | Kind::Ecdsa | Kind::Rsa => {
                 let (secret, signed_at) = match &scheme.each {
-                    None => self.judge_signed(index, scheme, &fields, now)?,
+                    None => self.judge_signature(index, scheme, &fields, now)?,
                     Some(_) => {
                         self.judge_each(scheme, &fields, |item| self.judge_signature(index, scheme, item, now))?
                     }
@@ -552,23 +566,6 @@ impl Verifier {
         } else {
             Ok(Cow::Borrowed(body))
         }
-    }
-
-    /// [`Self::judge_signature`] over the bytes that were signed.
-    fn judge_signed(
-        &self,
-        index: usize,
-        scheme: &Scheme,
-        fields: &Fields<'_>,
-        now: Timestamp,
-    ) -> Result<(usize, Option<Timestamp>), Reason> {
-        if !self.record.signed_over_decoded {
-            return self.judge_signature(index, scheme, fields, now);
-        }
-        let coding = fields.header(&http::header::CONTENT_ENCODING);
-        let body = self.signed_body(fields.body, coding)?;
-        let decoded = Fields::new(fields.method, fields.target, fields.headers, &body, &scheme.pointers);
-        self.judge_signature(index, scheme, &decoded.asked(fields.authority), now)
     }
 
     /// Judges every element of the array by itself; one that does not hold refuses the request. What the first one gives

@@ -256,7 +256,10 @@ fn a_body_is_inflated_only_to_be_checked() {
         std::io::Write::write_all(&mut encoder, text).unwrap();
         encoder.finish().unwrap()
     };
-    let decoded = custom(&format!("{PLAIN}signed_over = \"decoded\"\n"), &[SECRET]);
+    let decoded = custom(
+        &format!("{PLAIN}signed_over = \"decoded\"\nevent_type = \"json:/type\"\n"),
+        &[SECRET],
+    );
     let wire = custom(PLAIN, &[SECRET]);
     let mut plain = post(&[], "{\"type\":\"message.new\"}");
     sign_headers(&wire, &mut plain);
@@ -269,6 +272,7 @@ fn a_body_is_inflated_only_to_be_checked() {
     let bytes = packed.body.clone();
     let event = verdict(&decoded, packed.clone()).unwrap();
     assert_eq!(event.request().body, bytes);
+    assert_eq!(event.event_type(), Some("message.new"), "read from what is signed");
     assert_eq!(verdict(&wire, packed.clone()).unwrap_err(), Reason::WrongSignature);
     assert!(verdict(&decoded, plain).is_ok());
     for (coding, body, reason) in [

@@ -138,6 +138,16 @@ add("smartcar", "reject", "an event that is nothing but what VERIFY signs", "amt
 
 suite("vercel-drains", "drain_secret", "other", lambda s, b, t: {**JSON, "x-vercel-signature": mac(s, b, hashlib.sha1).hex()}, b"[]", b"[{}]")
 add("vercel-drains", "challenge", "unsigned first request", "drain_secret", JSON, b"[]", params={"verify_token": "v-1"}, expect_response={"status": 200, "headers": {"x-vercel-verify": "v-1"}, "body": ""})
+# gzip of the text, made once: other versions of zlib give other bytes.
+PACKED = base64.b64decode("H4sIAAAAAAACA6tWKqksSFWyUspNLS5OTE/Vy0stV9JRykwBChkq1QIAQBPXwB8AAAA=")
+TEXT = b'{"type":"message.new","id":"1"}'
+add("stream", "accept", "gzip: the type is read from what is signed", "s-1", {**JSON, "content-encoding": "gzip", "x-webhook-id": "w1", "x-signature": mac("s-1", TEXT).hex()}, PACKED, expect_id="w1", expect_type="message.new")
+add("stream", "reject", "gzip: signed as it came", "s-1", {**JSON, "content-encoding": "gzip", "x-webhook-id": "w1", "x-signature": mac("s-1", PACKED).hex()}, PACKED)
+
+for note, method, body in [("by GET", "GET", b""), ("without a body", "POST", b""), ("with an empty object", "POST", b"{}")]:
+    add("vercel-drains", "challenge", "probe " + note, "drain_secret", JSON if body else {}, body, method=method, params={"verify_token": "v-1"}, expect_response={"status": 200, "headers": {"x-vercel-verify": "v-1"}, "body": ""})
+for note, body in [("a list of entries", b'[{"id":"1"}]'), ("an entry a line", b'{"id":"1"}\n{"id":"2"}')]:
+    add("vercel-drains", "reject", "unsigned, and " + note, "drain_secret", JSON, body, params={"verify_token": "v-1"})
 add("vercel-drains", "reject", "unsigned, and no token to answer with", "drain_secret", JSON, b"[]")
 
 for provider, secret, where, ids in [
