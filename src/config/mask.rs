@@ -160,6 +160,7 @@ const SHOWN_IN_RECORDS: &[&str] = &[
     "id_missing",
     "issuer",
     "jwks",
+    "key_id",
     "kind",
     "max_age_seconds",
     "max_body",

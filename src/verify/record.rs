@@ -203,6 +203,8 @@ pub(super) struct Scheme {
     /// What public keys sign with; the secret of an HMAC scheme may be one too, behind `public_key_prefix`.
     pub(super) algorithm: Option<Algorithm>,
     /// The payload is hashed with this first, and the digest is what is signed.
+    /// Where the request says which of several public keys it is signed with.
+    pub(super) key_id: Option<Place>,
     pub(super) prehash: Option<Hash>,
     /// What tokens must be and say (`kind = "jwt"`).
     pub(super) token: Option<TokenRules>,
@@ -268,7 +270,7 @@ impl Scheme {
 
     fn collect_pointers(&mut self, scope: Option<&Place>, challenges: &[Challenge]) {
         let places = self.delivery_id.iter().chain(&self.dedupe_id).chain(&self.event_type);
-        let places = places.chain(&self.signature.places).chain(scope);
+        let places = places.chain(&self.signature.places).chain(&self.key_id).chain(scope);
         let of_places = places
             .chain(self.time.as_ref().map(|time| &time.place))
             .filter_map(|place| match place {

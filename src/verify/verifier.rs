@@ -720,6 +720,8 @@ impl Verifier {
         }
         let mut first = None;
         let mut message = None;
+        let named = scheme.key_id.as_ref().and_then(|place| with.fields.get(place));
+        let named = named.as_deref().and_then(|name| std::str::from_utf8(name).ok());
         for (index, (key, secret)) in keys.iter().zip(&self.secrets).enumerate() {
             if !is_live(secret, now) {
                 continue;
@@ -743,7 +745,7 @@ impl Verifier {
                 Key::Public(keys) => scheme.algorithm.is_some_and(|algorithm| {
                     let message: &Message = message.get_or_insert_with(|| algorithm.message(&payload));
                     let mut claimed = group.signatures.iter();
-                    claimed.any(|signature| keys.made(signature, algorithm, message, None))
+                    claimed.any(|signature| keys.made(signature, algorithm, message, named))
                 }),
                 Key::Token(_) => false,
             };

@@ -84,6 +84,23 @@ def b64url(data):
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
+def public(key):
+    """As a JWK."""
+    numbers = key.public_key().public_numbers() if hasattr(key, "private_numbers") else None
+    if numbers is None:
+        return {"kty": "OKP", "crv": "Ed25519", "x": b64url(raw(key))}
+    if hasattr(numbers, "n"):
+        size = (numbers.n.bit_length() + 7) // 8
+        return {"kty": "RSA", "n": b64url(numbers.n.to_bytes(size, "big")), "e": "AQAB"}
+    size = (key.curve.key_size + 7) // 8
+    curve = {256: "P-256", 384: "P-384", 521: "P-521"}[key.curve.key_size]
+    return {"kty": "EC", "crv": curve, "x": b64url(numbers.x.to_bytes(size, "big")), "y": b64url(numbers.y.to_bytes(size, "big"))}
+
+
+def jwks(*keys):
+    return json.dumps({"keys": [public(key) | {"kid": kid, "use": "sig"} for kid, key in keys]})
+
+
 def sign_rsa(key, message, name="sha256"):
     return key.sign(message, padding.PKCS1v15(), HASHES[name])
 

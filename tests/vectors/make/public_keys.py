@@ -4,7 +4,7 @@ import hashlib
 import json
 import urllib.parse
 
-from common import (NOW, URL, File, b64, b64url, der, ec_key, ed_key, pem, raw, rsa_key, sign_ec, sign_pss, sign_rsa)
+from common import (NOW, URL, File, b64, b64url, der, ec_key, ed_key, jwks, pem, raw, rsa_key, sign_ec, sign_pss, sign_rsa)
 
 RSA, OTHER_RSA = rsa_key("rsa"), rsa_key("other rsa")
 EC, OTHER_EC = ec_key("ec"), ec_key("other ec")
@@ -105,6 +105,14 @@ def shipstation():
                 "x-shipengine-rsa-sha256-signature": b64(sign_rsa(key, stamp.encode() + b"." + body))}
 
     usual(file, make, b'{"resource_type":"API_TRACK","amount":1000}', (RSA, OTHER_RSA), pem, type="API_TRACK")
+    body, named = b'{"resource_type":"API_TRACK"}', {"type": "API_TRACK"}
+    both = jwks(("k1", RSA), ("k2", OTHER_RSA))
+    file.add("accept", "the key set", body, JSON | make(RSA, body, NOW), both, **named)
+    other = JSON | make(OTHER_RSA, body, NOW)
+    file.add("accept", "the key set, and the other key is named", body, other | {"x-shipengine-rsa-sha256-key-id": "k2"}, both, **named)
+    file.add("reject", "the key set, and another key than the named one signed", body, other, both)
+    unknown = JSON | make(RSA, body, NOW) | {"x-shipengine-rsa-sha256-key-id": "k9"}
+    file.add("reject", "the key set, and a key is named that is not in it", body, unknown, both)
     file.write()
 
 

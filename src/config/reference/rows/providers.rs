@@ -195,6 +195,11 @@ pub(super) const TABLES: &[Table] = &[
                 "the payload is hashed with it first, and its digest is what is signed",
             ),
             row(
+                "key_id",
+                Unset,
+                "the place of the name that tells which key of a key set it is",
+            ),
+            row(
                 "signature",
                 Unset,
                 "where the signature stands; required unless `kind` is `basic` or `none`",

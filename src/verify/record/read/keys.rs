@@ -65,6 +65,9 @@ pub(super) fn algorithm(
     if kind != Kind::Ecdsa {
         refuse("signature_format", draft.signature_format.as_ref().map(|at| &at.span));
     }
+    if !kind.is_public_key() {
+        refuse("key_id", draft.key_id.as_ref().map(|at| &at.span));
+    }
     if kind != Kind::Hmac && !kind.is_public_key() {
         refuse("prehash", draft.prehash.as_ref().map(|at| &at.span));
     }
