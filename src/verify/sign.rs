@@ -203,12 +203,21 @@ impl Verifier {
         };
         // What else the signature's own text must hold is a nonce (NMI), and no two signings share a time for long.
         let nonce = input.now.as_millis().to_string();
+        let lines = scheme.signature.lines(&fields).unwrap_or_default();
+        let came = scheme.signature.groups(&lines, self.wanted(scheme)).unwrap_or_default();
+        let kept = |name: &str| {
+            let value = came
+                .first()
+                .filter(|_| scheme.signature.keeps(name))?
+                .get(name.as_bytes())?;
+            std::str::from_utf8(value).ok()
+        };
         let mut values: Vec<(&str, &str)> = key.map(|key| (key, time.as_str())).into_iter().collect();
         for place in scheme.payload.places() {
             if let Place::Signature(name) = place
                 && !values.iter().any(|(known, _)| *known == name.as_str())
             {
-                values.push((name, &nonce));
+                values.push((name, kept(name).unwrap_or(&nonce)));
             }
         }
         let in_bytes = values.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));

@@ -193,6 +193,8 @@ pub(super) struct Form {
     pub(super) prefix: String,
     pub(super) prefix_optional: bool,
     pub(super) encoding: Encoding,
+    /// The keys in the order in which they are written, where the provider's own check goes by it (Hygraph).
+    pub(super) order: Vec<String>,
     /// Highest number of [`Place::NumberedHeaders`].
     pub(super) max_n: u32,
 }
@@ -407,11 +409,27 @@ impl Form {
         }
     }
 
+    /// Whether a value beside the signature is the provider's to choose, so that one that is there stays as it is.
+    pub(super) fn keeps(&self, name: &str) -> bool {
+        self.order.iter().any(|known| known == name)
+    }
+
     /// The header's value for a fresh digest and the other values that stand in it.
     pub(super) fn write(&self, digest: &[u8], values: &[(&str, &str)]) -> String {
         let text = format!("{}{}", self.prefix, self.encoding.encode(digest));
         match &self.parse {
             Parse::Plain | Parse::List { .. } => text,
+            Parse::KeyValue { separator, keys, .. } if !self.order.is_empty() => {
+                let entry = |name: &String| match keys.contains(name) {
+                    true => Some(format!("{name}={text}")),
+                    false => {
+                        let (_, value) = values.iter().find(|(known, _)| known == name)?;
+                        Some(format!("{name}={value}"))
+                    }
+                };
+                let entries: Vec<_> = self.order.iter().filter_map(entry).collect();
+                entries.join(separator)
+            }
             Parse::KeyValue { separator, keys, .. } => {
                 let key = keys.first().map(String::as_str).unwrap_or_default();
                 let others = values.iter().map(|(name, value)| format!("{name}={value}{separator}"));
@@ -477,6 +495,7 @@ mod tests {
             prefix: String::new(),
             prefix_optional: false,
             encoding: Encoding::Hex,
+            order: Vec::new(),
             max_n: 0,
         }
     }

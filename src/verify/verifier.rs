@@ -757,7 +757,7 @@ impl Verifier {
     }
 
     /// What candidates of a header family must be.
-    fn wanted(&self, scheme: &Scheme) -> Candidate {
+    pub(super) fn wanted(&self, scheme: &Scheme) -> Candidate {
         match self.record.kind.is_public_key() {
             true => Candidate::Signature,
             false => Candidate::Digest(scheme.hash.digest_len()),

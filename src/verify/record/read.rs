@@ -85,6 +85,7 @@ draft! {
         separator: String,
         group_separator: String,
         signature_key: Vec<String>,
+        signature_order: Vec<String>,
         tag: String,
         tag_separator: String,
         public_key_tag: String,
@@ -285,6 +286,7 @@ fn read_scheme(s: &mut Section<'_>, problems: &mut Diagnostics) -> SchemeDraft {
         audience: s.string("audience", problems),
         body_claim: keys::bound(s, "body_claim", problems),
         url_claim: keys::bound(s, "url_claim", problems),
+        required_claims: texts(s, "required_claims", problems),
         max_age_seconds: s.integer("max_age_seconds", 1..=MAX_TOLERANCE_SECONDS, problems),
         clock_tolerance_seconds: s.integer("clock_tolerance_seconds", 0..=600, problems),
         key_id: s.parsed("key_id", problems, Place::parse),
@@ -295,6 +297,7 @@ fn read_scheme(s: &mut Section<'_>, problems: &mut Diagnostics) -> SchemeDraft {
         signature_key: s
             .string("signature_key", problems)
             .map(|found| found.map(|keys| keys.split('|').map(str::to_owned).collect())),
+        signature_order: texts(s, "signature_order", problems),
         tag: s.string("tag", problems),
         tag_separator: s.string("tag_separator", problems),
         public_key_tag: s.string("public_key_tag", problems),
@@ -586,10 +589,10 @@ fn compile_scheme(
         hash: value(draft.hash).unwrap_or(Hash::Sha256),
         signature,
         algorithm,
+        key_id: value(draft.key_id),
         prehash: value(draft.prehash),
         token,
         payload,
-        key_id: value(draft.key_id),
         payload_variants,
         url_variants: value(draft.url_variants).unwrap_or_else(|| vec![UrlVariant::AsConfigured]),
         time,
@@ -673,9 +676,17 @@ fn compile_signature(
             return None;
         }
     };
+    if let Some(order) = &draft.signature_order
+        && !order.value.is_empty()
+        && draft.parse.as_ref().is_none_or(|parse| parse.value != "kv")
+    {
+        let label = "only `parse = \"kv\"` has entries with names";
+        problems.error(order.span.clone(), "`signature_order` has no meaning here", label, None);
+    }
     Some(signature::Form {
         places,
         parse: compile_parse(draft, span, problems)?,
+        order: value(draft.signature_order.clone()).unwrap_or_default(),
         prefix: text_of(&draft.prefix),
         prefix_optional: draft.prefix_optional.as_ref().is_some_and(|found| found.value)
             || draft.prefix.as_ref().is_none_or(|found| found.value.is_empty()),

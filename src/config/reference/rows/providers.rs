@@ -212,6 +212,11 @@ pub(super) const TABLES: &[Table] = &[
                 Unset,
                 "which entries are signatures (`kv`, `base64_json`); several divided by a bar",
             ),
+            row(
+                "signature_order",
+                Is("[]"),
+                "in which entries are written, for apps that go by it (`kv`)",
+            ),
             row("tag", Unset, "what stands before a signature (`tagged`, `pairs`)"),
             row("tag_separator", Words("that of `parse`"), "between tag and signature"),
             row(
