@@ -417,6 +417,7 @@ mod tests {
             "btcpay",
             "https://docs.btcpayserver.org/API/Greenfield/v1/#tag/Webhooks",
         ),
+        ("box", "https://developer.box.com/guides/webhooks/v2/"),
         (
             "chargebee",
             "https://apidocs.chargebee.com/docs/api/events/event-object",
