@@ -20,6 +20,7 @@ mod secrets;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -43,6 +44,7 @@ use crate::reader::Document;
 use crate::routes::settings::RouteSettings;
 use crate::store::settings::{Place, StoreSettings};
 use crate::telemetry::logging::Level;
+use crate::verify::record::Record;
 
 /// Where requests come in when no file says it.
 pub const LISTEN: SocketAddr = defaults::LISTEN;
@@ -201,6 +203,38 @@ fn reviewed(written: &Written, environment: &Environment, without_secrets: bool)
             .map(|config| report::summary(written.name(), config, &report)),
         report,
         config: config.filter(|_config| !without_secrets),
+    }
+}
+
+/// The `[providers.NAME]` of a configuration, and what is wrong with it.
+#[derive(Debug)]
+pub struct OwnProviders {
+    /// Each with its record, unless that has mistakes.
+    pub records: Vec<(String, Option<Arc<Record>>)>,
+    /// Everything found in the file, of which the rest is not judged.
+    pub report: Report,
+}
+
+/// The own providers of the file at `path`, or of the first of [`PLACES`] that exists.
+///
+/// # Errors
+/// The report of why there is none to read.
+pub fn own_providers(path: Option<&Path>) -> Result<OwnProviders, Report> {
+    match Origin::find(path)?.read()? {
+        Written::Flags(_) => Ok(OwnProviders {
+            records: Vec::new(),
+            report: Report::new("", "", Diagnostics::new()),
+        }),
+        Written::Text { name, text } => {
+            let mut problems = Diagnostics::new();
+            let document = Document::parse(&text, &mut problems);
+            let file = File::read(&document, &mut problems);
+            let records = file.providers.into_iter();
+            Ok(OwnProviders {
+                records: records.map(|(name, record)| (name.value, record)).collect(),
+                report: Report::new(&name, &text, problems),
+            })
+        }
     }
 }
 

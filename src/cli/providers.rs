@@ -1,13 +1,15 @@
 //! `hooksluice providers`: the catalogue, or one record explained.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
 
+use crate::config;
 use crate::verify::presets;
 use crate::verify::record::{Confidence, Record};
 
-use super::scheme::unknown_provider;
+use super::scheme::{unknown_among, unknown_provider};
 use super::{output, usage_error};
 
 /// The command's arguments.
@@ -16,6 +18,10 @@ pub struct Args {
     /// Explain this one
     #[arg(value_name = "NAME")]
     name: Option<String>,
+    /// The configuration whose `[providers.NAME]` are known too. Without it: ./hooksluice.toml, then
+    /// /etc/hooksluice/hooksluice.toml
+    #[arg(short, long, value_name = "FILE", requires = "name")]
+    config: Option<PathBuf>,
     /// Only those whose name, title or other name contains this
     #[arg(long, value_name = "TEXT", conflicts_with = "name")]
     search: Option<String>,
@@ -52,13 +58,34 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match &args.name {
         None => list(&args),
         Some(name) => match presets::find(name) {
-            None => Ok(usage_error(&unknown_provider(name))),
+            None => explain_own(&args, name),
             Some(record) if args.toml => {
                 output::print(presets::text(record.name()).unwrap_or_default())?;
                 Ok(ExitCode::SUCCESS)
             }
             Some(record) => explain(&record, args.json),
         },
+    }
+}
+
+/// A record of the configuration in use.
+fn explain_own(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
+    let own = match config::own_providers(args.config.as_deref()) {
+        Ok(own) => own,
+        Err(report) if args.config.is_some() => return Ok(usage_error(&report.render(false))),
+        // Nobody spoke of a configuration.
+        Err(_) => return Ok(usage_error(&unknown_provider(name))),
+    };
+    match own.records.iter().find(|(known, _)| known == name) {
+        Some((_, Some(_))) if args.toml => Ok(usage_error(&format!(
+            "`{name}` is no preset: it is written in the configuration"
+        ))),
+        Some((_, Some(record))) => explain(record, args.json),
+        Some((_, None)) => Ok(usage_error(&own.report.render(false))),
+        None => Ok(usage_error(&unknown_among(
+            name,
+            own.records.iter().map(|(known, _)| known.as_str()),
+        ))),
     }
 }
 

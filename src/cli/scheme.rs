@@ -109,7 +109,13 @@ pub(super) fn not_set(name: &str) -> String {
 
 /// The message for a provider that nobody knows.
 pub(super) fn unknown_provider(name: &str) -> String {
-    match presets::nearest(name) {
+    unknown_among(name, std::iter::empty())
+}
+
+/// As [`unknown_provider`], where a configuration has providers of its own.
+pub(super) fn unknown_among<'n>(name: &str, own: impl Iterator<Item = &'n str>) -> String {
+    let own = presets::near(name, own);
+    match own.or_else(|| presets::nearest(name)) {
         Some(near) => format!("unknown provider `{name}`; did you mean `{near}`?"),
         None => format!("unknown provider `{name}`; `hooksluice providers` lists them"),
     }

@@ -342,8 +342,12 @@ pub fn names() -> Vec<&'static str> {
 
 /// The known name that is nearest to `name`, if any is near.
 pub fn nearest(name: &str) -> Option<&'static str> {
+    near(name, PRESETS.iter().map(|preset| preset.name))
+}
+
+/// The one of several names that may have been meant.
+pub fn near<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let distance = |known: &str| strsim::damerau_levenshtein(name, known);
-    let known = PRESETS.iter().map(|preset| preset.name);
     known
         .min_by_key(|known| distance(known))
         .filter(|known| distance(known) <= 2.max(name.len() / 3))
@@ -413,11 +417,11 @@ mod tests {
     /// Where a delivery id alone decides, an event whose id repeats another's is dropped: each such record is named here
     /// with the provider's own page that says so.
     const DECIDED_BY_ID: &[(&str, &str)] = &[
+        ("box", "https://developer.box.com/guides/webhooks/v2/"),
         (
             "btcpay",
             "https://docs.btcpayserver.org/API/Greenfield/v1/#tag/Webhooks",
         ),
-        ("box", "https://developer.box.com/guides/webhooks/v2/"),
         (
             "chargebee",
             "https://apidocs.chargebee.com/docs/api/events/event-object",

@@ -158,3 +158,46 @@ fn two_events_with_one_id_are_both_forwarded_unless_the_provider_documents_its_i
     server.stop();
     assert_eq!(upstream.received().len(), expected);
 }
+
+#[test]
+fn a_provider_of_the_configuration_is_explained_and_its_typos_are_known() {
+    let setup = Setup::new(&Upstream::start())
+        .table_after("[providers.acme]\ntitle = \"Acme\"\nkind = \"hmac\"\nsignature = \"header:X-Acme-Sig\"");
+    let config = setup.write_config();
+    let asked = |words: &[&str]| {
+        let mut command = crate::harness::server::program();
+        command.arg("providers").args(words).arg("-c").arg(&config);
+        let output = command.output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(text).unwrap())
+    };
+    let (found, text) = asked(&["acme"]);
+    assert!(
+        found && text.contains("Acme (acme)") && text.contains("x-acme-sig"),
+        "{text}"
+    );
+    let (found, text) = asked(&["acme", "--json"]);
+    assert!(found && text.contains("\"name\": \"acme\""), "{text}");
+    let (found, text) = asked(&["amce"]);
+    assert!(!found && text.contains("did you mean `acme`?"), "{text}");
+    let (found, text) = asked(&["stripee"]);
+    assert!(!found && text.contains("did you mean `stripe`?"), "{text}");
+    let (found, text) = asked(&["stripe"]);
+    assert!(found && text.contains("Stripe (stripe)"), "{text}");
+}
+
+/// P1: what Vercel sends to see that the endpoint is ours holds no entry; what holds one is no probe.
+#[test]
+fn an_unsigned_log_entry_is_refused_while_a_vercel_drain_is_set_up() {
+    let setup =
+        Setup::new(&Upstream::start()).source("drain", "vercel-drains", SECRET, "params = { verify_token = \"v\" }");
+    let server = setup.start();
+    for probe in [Request::post("/hooks/drain", ""), Request::post("/hooks/drain", "[]")] {
+        assert_eq!(server.send(&probe).status, 200);
+    }
+    assert_eq!(
+        server.send(&Request::post("/hooks/drain", "[{\"id\":\"1\"}]")).status,
+        401
+    );
+    assert!(server.events("").is_empty());
+}

@@ -258,9 +258,7 @@ impl Builder<'_> {
     fn preset(&self, provider: &At<String>, problems: &mut Diagnostics) -> Option<Arc<Record>> {
         let found = presets::find(&provider.value);
         if found.is_none() {
-            let own = self.records.keys().map(String::as_str);
-            let own = own.min_by_key(|own| strsim::damerau_levenshtein(own, &provider.value));
-            let own = own.filter(|own| strsim::damerau_levenshtein(own, &provider.value) <= 2);
+            let own = presets::near(&provider.value, self.records.keys().map(String::as_str));
             let help = match own.or_else(|| presets::nearest(&provider.value)) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => "`hooksluice providers` lists all; another is written as [providers.NAME]".to_owned(),
