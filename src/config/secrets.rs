@@ -353,7 +353,9 @@ fn judge(bytes: &[u8], origin: &str, from: &At<SecretFrom>, what: &str, problems
         );
         return false;
     }
-    if bytes.ends_with(b"\n") || bytes.ends_with(b"\r") {
+    // A key in PEM is lines, and what stands around it is not read.
+    let is_pem = memchr::memmem::find(bytes, b"-----BEGIN ").is_some();
+    if !is_pem && (bytes.ends_with(b"\n") || bytes.ends_with(b"\r")) {
         let label = format!("{origin} ends with more than one line end");
         at(
             problems,
@@ -373,7 +375,7 @@ fn judge(bytes: &[u8], origin: &str, from: &At<SecretFrom>, what: &str, problems
         );
         return false;
     }
-    for (label, help) in oddities(bytes) {
+    for (label, help) in oddities(bytes).into_iter().filter(|_| !is_pem) {
         problems.warning(
             from.span.clone(),
             format!("the secret of {what} {label}"),

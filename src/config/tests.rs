@@ -31,6 +31,7 @@ fn environment() -> Environment {
         .with_variable("TEMPLATE", "${SECRET}")
         .with_variable("SPACE", format!(" {SECRET} \n"))
         .with_variable("TWO_LINES", format!("{SECRET}\n{SECRET}"))
+        .with_variable("PEM", format!("{PEM}\n"))
         .with_variable("BOM", format!("\u{feff}{SECRET}"))
         .with_variable("SHORT", "hunter2")
         .with_variable("WITH_BLANK", "hunter2 hunter2 hunter2")
@@ -56,6 +57,8 @@ fn environment() -> Environment {
 const APP: &str = "[upstreams.app]\nurl = \"http://127.0.0.1:3000\"\n";
 
 /// A good configuration with one source, and `extra` at its end: more keys of the source, or more tables.
+const PEM: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA6kpsY+KcUgq+9VB7Ey7F+ZVHdq6+vnuSQh7qaRRG0iw=\n-----END PUBLIC KEY-----\n";
+
 fn with_source(extra: &str) -> String {
     format!(
         "{APP}[sources.a]\npath = \"/a\"\nprovider = \"github\"\nupstreams = [\"app\"]\nsecret = {{ env = \"SECRET\" }}\n{extra}\n"
