@@ -356,6 +356,9 @@ fn describe(source: &Source) -> String {
     let parts: Vec<&str> = source.dedupe.parts.iter().map(|part| part.as_str()).collect();
     let tolerance = match source.verifier.tolerance() {
         Some(tolerance) => format!(", {} old at most", show_duration(tolerance)),
+        None if record.signs_time() => {
+            ", a signed time whose age is not judged (only the dedupe rule knows what is sent again)".to_owned()
+        }
         None => String::new(),
     };
     let mut notes = String::new();

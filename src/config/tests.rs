@@ -483,9 +483,6 @@ fn tolerance_off_is_written_out() {
     assert_eq!(config.live.sources[0].verifier.tolerance(), None);
 }
 
-#[test]
-fn without_secrets_nothing_is_looked_up_and_nothing_runs() {
-    let dir = tempfile::tempdir().unwrap();
 /// Multi-line strings of TOML end with a line end, and keys in PEM are written so.
 #[test]
 fn a_key_in_pem_may_have_its_lines() {
@@ -527,6 +524,9 @@ fn the_own_providers_of_a_file_are_found_whatever_else_is_wrong_with_it() {
     assert!(own_providers(Some(&dir.path().join("none.toml"))).is_err());
 }
 
+#[test]
+fn without_secrets_nothing_is_looked_up_and_nothing_runs() {
+    let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hooksluice.toml");
     std::fs::write(&path, with_secret("secret = { env = \"UNSET\" }")).unwrap();
     let with = review(Some(&path), &environment(), false);
@@ -551,6 +551,14 @@ fn the_summary_is_no_better_than_what_was_found() {
     let good = summary(&with_source(""));
     assert!(good.contains("hooksluice.toml is good\n"), "{good}");
     assert!(!good.contains("per process") && !good.contains("redis"), "{good}");
+    assert!(!good.contains("age is not judged"), "{good}");
+    let timed = summary(&with_source("").replace("github", "cashfree"));
+    assert!(timed.contains("a signed time whose age is not judged"), "{timed}");
+    let judged = summary(&with_source("tolerance = \"5m\"").replace("github", "cashfree"));
+    assert!(
+        judged.contains("5m old at most") && !judged.contains("not judged"),
+        "{judged}"
+    );
     let ended = summary(&with_secret(
         "secret = { env = \"SECRET\", not_after = \"2026-01-01T00:00:00Z\" }",
     ));

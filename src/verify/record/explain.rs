@@ -302,7 +302,7 @@ fn explain_token(scheme: &Scheme) -> Option<String> {
 fn explain_time(scheme: &Scheme) -> Option<String> {
     let rule = scheme.time.as_ref()?;
     let window = match rule.window {
-        None => "age not judged".to_owned(),
+        None => "a signed time, age not judged: only the dedupe rule knows what is sent again".to_owned(),
         Some(window) if window.past == window.future => format!("±{}", shown(window.past)),
         Some(window) => format!("-{} +{}", shown(window.past), shown(window.future)),
     };
