@@ -13,6 +13,7 @@ use hooksluice::verify::{SourceSecret, Verifier, VerifierOptions, presets};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
 
+use crate::harness::sign::SECRET;
 use crate::harness::{Request, Setup, Upstream};
 
 /// Texts of the forms that providers' secrets have. The first one that a preset takes is its source's.
