@@ -45,6 +45,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::HeaderMap;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::error;
@@ -122,6 +124,11 @@ impl ProofPlaces {
         self.0
             .as_ref()
             .is_some_and(|verifier| verifier.record().signs_in_query(name))
+    }
+
+    /// The body without the tokens that the provider writes into it; `None` where it has none.
+    pub fn without_tokens(&self, headers: &HeaderMap, body: &Bytes, mask: &[u8]) -> Option<Vec<u8>> {
+        self.0.as_ref()?.record().without_tokens(headers, body, mask)
     }
 }
 

@@ -87,11 +87,14 @@ pub struct EventDetail {
     pub client: String,
     /// Header lines in order; values of credentials are masked, bytes outside UTF-8 replaced.
     pub headers: Vec<(String, String)>,
-    /// The exact bytes.
+    /// The exact bytes, unless `body_masked`.
     pub body_base64: String,
     /// The body as text, where it is UTF-8.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub body_text: Option<String>,
+    /// The provider wrote its token into the body, and `(masked)` stands for it. What is stored and forwarded has it.
+    #[serde(default)]
+    pub body_masked: bool,
     /// Finished attempts, by upstream, oldest first.
     pub attempts: Vec<Attempt>,
 }

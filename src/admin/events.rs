@@ -278,6 +278,8 @@ fn detail(found: EventDetail, proofs: &ProofPlaces) -> dto::EventDetail {
         elsewhere,
         ..
     } = found;
+    let masked = proofs.without_tokens(&event.headers, &event.body, MASKED.as_bytes());
+    let body = masked.as_deref().unwrap_or(&event.body);
     dto::EventDetail {
         summary: dto::EventSummary {
             id: event.id.to_string(),
@@ -304,8 +306,9 @@ fn detail(found: EventDetail, proofs: &ProofPlaces) -> dto::EventDetail {
                 false => masked_header((name, value)),
             })
             .collect(),
-        body_base64: BASE64.encode(&event.body),
-        body_text: std::str::from_utf8(&event.body).ok().map(str::to_owned),
+        body_base64: BASE64.encode(body),
+        body_text: std::str::from_utf8(body).ok().map(str::to_owned),
+        body_masked: masked.is_some(),
         attempts: dispatches
             .iter()
             .flat_map(|(summary, attempts)| attempts.iter().map(|record| attempt(&summary.upstream, record)))

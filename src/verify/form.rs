@@ -12,6 +12,15 @@ pub(super) fn get<'t>(text: &'t [u8], name: &str) -> Option<Cow<'t, [u8]>> {
         .map(|(_, value)| value)
 }
 
+/// The value of the first parameter called `name`, as it is written.
+pub(super) fn raw<'t>(text: &'t [u8], name: &str) -> Option<&'t [u8]> {
+    text.split(|b| *b == b'&').find_map(|pair| {
+        let at = memchr::memchr(b'=', pair)?;
+        let (key, value) = pair.split_at(at);
+        (decode(key).as_ref() == name.as_bytes()).then(|| value.get(1..))?
+    })
+}
+
 /// Whether there are several parameters called `name`.
 pub(super) fn is_repeated(text: &[u8], name: &str) -> bool {
     let mut of_name = pairs(text).filter(|(key, _)| key.as_ref() == name.as_bytes());

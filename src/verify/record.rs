@@ -25,6 +25,7 @@ use super::url::UrlVariant;
 use super::window::{TimeUnit, Window};
 
 mod explain;
+mod mask;
 mod read;
 mod sender;
 
@@ -202,9 +203,9 @@ pub(super) struct Scheme {
     pub(super) signature: signature::Form,
     /// What public keys sign with; the secret of an HMAC scheme may be one too, behind `public_key_prefix`.
     pub(super) algorithm: Option<Algorithm>,
-    /// The payload is hashed with this first, and the digest is what is signed.
     /// Where the request says which of several public keys it is signed with.
     pub(super) key_id: Option<Place>,
+    /// The payload is hashed with this first, and the digest is what is signed.
     pub(super) prehash: Option<Hash>,
     /// What tokens must be and say (`kind = "jwt"`).
     pub(super) token: Option<TokenRules>,

@@ -28,7 +28,7 @@ use super::window::Window;
 use super::{ChallengeAnswer, Names, Proof, Reason, Rejection, VerifiedRequest};
 
 /// Most elements of an array whose elements are judged one by one.
-const MAX_ITEMS: usize = 1000;
+pub(super) const MAX_ITEMS: usize = 1000;
 
 /// Most bytes that a compressed body is inflated to where nothing else is said.
 const MAX_DECODED: u64 = 25 * 1024 * 1024;

@@ -332,3 +332,42 @@ fn a_token_is_masked_wherever_its_provider_puts_it() {
         assert!(!shown.contains(SECRET) && shown.contains("(masked)"), "{shown}");
     }
 }
+
+/// P5: the app has the body as it came, and nobody else sees the token in it.
+#[test]
+fn a_token_that_its_provider_writes_into_the_body_is_masked() {
+    let stage = Stage::new(|setup| {
+        setup
+            .source("meraki", "meraki", SECRET, "")
+            .source("graph", "microsoft-graph", SECRET, "")
+    });
+    let bodies = [
+        (
+            "meraki",
+            format!("{{\"sharedSecret\":\"{SECRET}\",\"alertId\":\"a1\"}}"),
+        ),
+        (
+            "graph",
+            format!(
+                "{{\"value\":[{{\"clientState\":\"{SECRET}\",\"n\":1}},{{\"n\":2,\"clientState\":\"{SECRET}\"}}]}}"
+            ),
+        ),
+    ];
+    for (at, (path, body)) in bodies.into_iter().enumerate() {
+        let request = Request::post(&format!("/hooks/{path}"), body.clone());
+        let status = stage.server.send(&request).status;
+        assert!((200..=299).contains(&status), "{path}: {status}");
+        let forwarded = stage.upstream.wait_for(at + 1);
+        assert!(
+            forwarded.iter().any(|received| received.body == body.as_bytes()),
+            "{path}"
+        );
+        let event = stage.server.events(&format!("source={path}")).remove(0);
+        let target = format!("/api/v1/events/{}", event["id"].as_str().unwrap());
+        let shown = stage.server.admin_get(&target).json();
+        let masked = body.replace(SECRET, "(masked)");
+        assert_eq!(shown["body_text"], masked);
+        assert_eq!(shown["body_base64"], data_encoding::BASE64.encode(masked.as_bytes()));
+        assert_eq!(shown["body_masked"], true);
+    }
+}

@@ -36,6 +36,9 @@ pub(super) async fn run(args: ShowArgs) -> anyhow::Result<ExitCode> {
         let mut out = io::stdout().lock();
         out.write_all(&body)?;
         out.flush()?;
+        if event.body_masked {
+            crate::cli::say("these are not the exact bytes: the provider's token in them is masked");
+        }
     } else {
         output::print(&shown(&event))?;
     }
@@ -93,7 +96,12 @@ fn shown(event: &EventDetail) -> String {
         out.push_str("\nattempts\n");
         out.push_str(&attempts(event));
     }
-    out.push_str(&format!("\nbody ({})\n", output::size(summary.body_bytes)));
+    let masked = if event.body_masked {
+        ", the provider's token in it masked"
+    } else {
+        ""
+    };
+    out.push_str(&format!("\nbody ({}{masked})\n", output::size(summary.body_bytes)));
     match &event.body_text {
         Some(text) if text.is_empty() => {}
         Some(text) => {

@@ -154,10 +154,10 @@ pub(super) fn token(
         ("audience", draft.audience.as_ref().map(|at| &at.span)),
         ("body_claim", draft.body_claim.as_ref().map(|at| &at.span)),
         ("url_claim", draft.url_claim.as_ref().map(|at| &at.span)),
+        ("required_claims", draft.required_claims.as_ref().map(|at| &at.span)),
         ("max_age_seconds", draft.max_age_seconds.as_ref().map(|at| &at.span)),
         (
             "clock_tolerance_seconds",
-        ("required_claims", draft.required_claims.as_ref().map(|at| &at.span)),
             draft.clock_tolerance_seconds.as_ref().map(|at| &at.span),
         ),
     ];
@@ -225,14 +225,14 @@ pub(super) fn token(
         issuer,
         audience,
         bound,
-        max_age: seconds(&draft.max_age_seconds),
-        clock_tolerance: seconds(&draft.clock_tolerance_seconds).unwrap_or_default(),
-    })
         required: draft
             .required_claims
             .as_ref()
             .map(|found| found.value.clone())
             .unwrap_or_default(),
+        max_age: seconds(&draft.max_age_seconds),
+        clock_tolerance: seconds(&draft.clock_tolerance_seconds).unwrap_or_default(),
+    })
 }
 
 /// Where the keys lie.
