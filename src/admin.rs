@@ -1,6 +1,6 @@
 //! The admin listener: health, readiness, metrics and the JSON API, never on the public port.
 //!
-//! It reads the store page by page and changes it only by replay, discard and resolving; lanes it pauses and resumes. Who may ask is decided in [`auth`], before
+//! It reads the store page by page and changes it only by replay, discard and resolving; lanes it pauses and resumes, and sources it lets learn their secret. Who may ask is decided in [`auth`], before
 //! any path is looked at; what is answered is shaped in [`dto`]; errors have one shape ([`error`]).
 //!
 //! `/readyz` says whether the server should get traffic: the store takes events and nobody asked it to stop. It does not
@@ -17,6 +17,7 @@ mod events;
 mod idempotency;
 mod listen;
 mod reload;
+mod sources;
 mod status;
 mod upstreams;
 
@@ -37,6 +38,7 @@ use tokio_util::sync::CancellationToken;
 use self::auth::LocalAddress;
 use self::error::ApiError;
 use crate::forward::Forwarder;
+use crate::learn::Learners;
 use crate::reload::Reloads;
 use crate::secret::Secret;
 use crate::store::Store;
@@ -73,6 +75,7 @@ pub struct Admin {
     forwarder: Forwarder,
     store: Store,
     reloads: Reloads,
+    learners: Learners,
     metrics: Metrics,
     registry: Registry,
     clock: Clock,
@@ -87,6 +90,7 @@ impl Admin {
         forwarder: Forwarder,
         store: Store,
         reloads: Reloads,
+        learners: Learners,
         metrics: Metrics,
         clock: Clock,
     ) -> Self {
@@ -96,6 +100,7 @@ impl Admin {
             forwarder,
             store,
             reloads,
+            learners,
             registry: exposition::registry(metrics.clone()),
             metrics,
             started: clock.monotonic(),
@@ -141,6 +146,7 @@ fn router(admin: Arc<Admin>) -> Router {
             post(idempotency::resolve),
         )
         .route("/api/v1/reload", post(reload::reload))
+        .route("/api/v1/sources/{name}/learn", post(sources::learn))
         .route("/api/v1/upstreams", get(upstreams::list))
         .route("/api/v1/upstreams/{name}/pause", post(upstreams::pause))
         .route("/api/v1/upstreams/{name}/resume", post(upstreams::resume))

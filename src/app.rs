@@ -38,6 +38,7 @@ use crate::forward::answer::QUESTIONS_MAX;
 use crate::forward::settings::{SourceSettings, UpstreamSettings};
 use crate::ingest::remember::remember;
 use crate::ingest::source::Source;
+use crate::learn::Learners;
 use crate::net::listen::{self, ListenSettings};
 use crate::net::systemd::Notify;
 use crate::net::tls::Certificates;
@@ -132,11 +133,13 @@ impl App {
         let admin_listener = bind(fixed.admin.listen, "admin.listen")?;
         let admin_address = admin_listener.local_addr()?;
         let stop_admin = CancellationToken::new();
+        let learners = Learners::new(clock.clone(), reloads.clone(), ingest_tasks.clone());
         let admin = Admin::new(
             fixed.admin.clone(),
             forwarder.clone(),
             store.clone(),
             reloads,
+            learners.clone(),
             metrics.clone(),
             clock.clone(),
         );
@@ -158,6 +161,7 @@ impl App {
             redis: beside.redis(),
             answers,
             forwarder: forwarder.clone(),
+            learners,
             metrics: metrics.clone(),
             clock: clock.clone(),
             tracker: ingest_tasks.clone(),

@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn commands_of_later_versions_are_refused_whatever_follows() {
         for line in [
-            &["hooksluice", "sources", "learn", "app"][..],
+            &["hooksluice", "events", "export", "app"][..],
             &["hooksluice", "selftest", "-c", "x.toml"],
         ] {
             let cli = Cli::try_parse_from(line).unwrap();

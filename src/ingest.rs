@@ -43,6 +43,7 @@ use crate::ingest::respond::{Accepted, Refusal};
 use crate::ingest::source::{Limits, Source};
 use crate::ingest::tally::{Stored, Tally};
 use crate::key;
+use crate::learn::{Learner, Learners};
 use crate::net::listen::Peer;
 use crate::pace::Pace;
 use crate::request::{self, RawRequest, RequestHead};
@@ -82,6 +83,8 @@ pub struct IngestSettings {
     pub trusted_proxies: Vec<IpNet>,
     /// Of all bodies in memory (`limits.in_flight`).
     pub budget: Budget,
+    /// Sources that take their secret in band.
+    pub learners: Learners,
 }
 
 /// Serves the sources of one configuration. The next one is served by its [successor](Ingest::successor).
@@ -102,6 +105,7 @@ struct Lasting {
     front: Front,
     forwarder: Forwarder,
     refusals: Arc<RefusalLog>,
+    learners: Learners,
     metrics: Metrics,
     clock: Clock,
     tracker: TaskTracker,
@@ -120,6 +124,8 @@ pub struct Served {
     gives_up: Option<Arc<Patience>>,
     /// Where its provider's keys are fetched.
     keys: Option<Arc<Keys>>,
+    /// Where its secret arrives in band.
+    learner: Option<Arc<Learner>>,
 }
 
 /// How a request to a source ended well.
@@ -150,6 +156,7 @@ impl Ingest {
             front,
             forwarder,
             refusals: Arc::new(RefusalLog::new()),
+            learners: settings.learners,
             metrics,
             clock,
             tracker,
@@ -177,8 +184,13 @@ impl Ingest {
             let served = Served::new(source, &lasting, predecessor.copied());
             (served.source.path.clone(), Arc::new(served))
         });
+        let sources: HashMap<String, Arc<Served>> = served.collect();
+        lasting.learners.keep_only(|name| {
+            let mut learning = sources.values().filter(|served| served.learner.is_some());
+            learning.any(|served| &served.source.name == name)
+        });
         Self {
-            sources: served.collect(),
+            sources,
             trusted_proxies,
             lasting,
         }
@@ -209,12 +221,22 @@ impl Ingest {
         if let Some(clients) = &source.clients {
             clients.judge(peer.certificate().as_deref()).map_err(Refusal::Client)?;
         }
+        let mut learner = None;
         if let Err(rejection) = source.verifier.refuse_head(&head) {
-            let request = RawRequest {
-                head,
-                body: Bytes::new(),
+            // Only what no signature vouches for may hand over a secret.
+            let opened = served
+                .learner
+                .as_ref()
+                .and_then(|learner| Some((learner, learner.opens(&head)?)));
+            let Some((opened, may)) = opened else {
+                let request = RawRequest {
+                    head,
+                    body: Bytes::new(),
+                };
+                return Err(Refusal::Unverified(rejection.reason, Box::new(request)));
             };
-            return Err(Refusal::Unverified(rejection.reason, Box::new(request)));
+            may.map_err(Refusal::NotLearned)?;
+            learner = Some(opened);
         }
         let read = body::read(
             body,
@@ -227,6 +249,12 @@ impl Ingest {
         // From here to the append nothing waits but for a key that is to be fetched: a client that hangs up now finds its
         // event stored (P1).
         let request = RawRequest { head, body };
+        if let Some(learner) = learner
+            && let Some(handed) = source.verifier.handed_over(&request)
+        {
+            let taking = learner.take(handed, request.head.client, served.patience);
+            return taking.await.map(Answer::Challenge).map_err(Refusal::NotLearned);
+        }
         let visit = source.verifier.visit(&request);
         let judged = match &served.keys {
             None => source.verifier.verify(request),
@@ -487,8 +515,13 @@ impl Served {
             ))),
             (None, _) => None,
         };
+        let learner = source
+            .learns_into
+            .as_ref()
+            .map(|directory| lasting.learners.configured(&source.name, directory, &source.verifier));
         Self {
             keys,
+            learner,
             // Eight tenths of the sender's patience: the answer must still travel.
             patience: source.sender_deadline.map_or(PATIENCE, |deadline| deadline * 4 / 5),
             gives_up: metrics.sender_gives_up(source.sender_rule),

@@ -12,6 +12,7 @@ pub mod headers;
 pub mod id;
 pub mod ingest;
 pub mod key;
+pub mod learn;
 pub mod measure;
 pub mod net;
 pub mod pace;

@@ -22,6 +22,8 @@ pub enum Trigger {
     FileChanged,
     /// A file that the running configuration refers to has changed.
     ReferenceChanged,
+    /// A secret that arrived in band is kept in such a file.
+    SecretLearned,
 }
 
 impl Trigger {
@@ -32,6 +34,15 @@ impl Trigger {
             Self::Command => "command",
             Self::FileChanged => "file changed",
             Self::ReferenceChanged => "reference changed",
+            Self::SecretLearned => "secret learned",
+        }
+    }
+
+    /// Whether the configuration's own file is read anew; if not, the running text is built again from what it refers to.
+    pub const fn reads_anew(self) -> bool {
+        match self {
+            Self::Signal | Self::Command | Self::FileChanged => true,
+            Self::ReferenceChanged | Self::SecretLearned => false,
         }
     }
 }

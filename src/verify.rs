@@ -26,6 +26,7 @@ mod challenge;
 mod coding;
 mod elsewhere;
 mod form;
+mod handover;
 mod hint;
 mod json;
 mod json_text;
@@ -50,6 +51,7 @@ pub mod sign;
 pub mod url;
 
 pub use elsewhere::Visit;
+pub use handover::{HandedOver, Likeness, Unfit};
 pub use hint::Hint;
 pub use mac::Hash;
 pub use renewal::Hindrance;

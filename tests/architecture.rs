@@ -26,8 +26,9 @@ const BASE: [&str; 10] = [
 ];
 
 /// What a room may know besides [`BASE`]. `app` and `cli` may know everything.
-const ROOMS: [(&str, &[&str]); 13] = [
+const ROOMS: [(&str, &[&str]); 14] = [
     ("reload", &[]),
+    ("learn", &["reload", "verify"]),
     ("verify", &[]),
     ("key", &["verify"]),
     ("store", &["key", "verify"]),
@@ -38,11 +39,20 @@ const ROOMS: [(&str, &[&str]); 13] = [
     ("forward", &["key", "net", "store", "telemetry", "verify"]),
     (
         "ingest",
-        &["dedupe", "forward", "key", "net", "store", "telemetry", "verify"],
+        &[
+            "dedupe",
+            "forward",
+            "key",
+            "learn",
+            "net",
+            "store",
+            "telemetry",
+            "verify",
+        ],
     ),
     ("routes", &["dedupe", "ingest", "net", "store", "telemetry"]),
     ("public", &["ingest", "net", "routes", "telemetry"]),
-    ("admin", &["forward", "ingest", "reload", "store", "telemetry"]),
+    ("admin", &["forward", "ingest", "learn", "reload", "store", "telemetry"]),
     // Any component's settings; no component knows the configuration.
     (
         "config",
@@ -62,10 +72,11 @@ const ROOMS: [(&str, &[&str]); 13] = [
 ];
 
 /// Files that decide and do nothing: no runtime, no dice, no clock, no file, no socket.
-const PURE: [&str; 40] = [
+const PURE: [&str; 41] = [
     "verify.rs",
     "verify/",
     "key.rs",
+    "learn/state.rs",
     "dedupe/protocol.rs",
     "dedupe/redis/address.rs",
     "dedupe/redis/breaker.rs",

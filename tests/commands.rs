@@ -18,6 +18,7 @@ use hooksluice::admin::{Admin, AdminSettings};
 use hooksluice::forward::Forwarder;
 use hooksluice::id::{EventId, SourceName, UpstreamName};
 use hooksluice::key::{self, DedupeRule, IdMissing, Part};
+use hooksluice::learn::Learners;
 use hooksluice::reload::Reloads;
 use hooksluice::request::{RawRequest, RequestHead};
 use hooksluice::secret::Secret;
@@ -72,11 +73,13 @@ impl Server {
             token: Some(Secret::new(TOKEN)),
             hosts: Vec::new(),
         };
+        let reloads = Reloads::new(clock.now()).0;
         let admin = Admin::new(
             settings,
             idle,
             store.clone(),
-            Reloads::new(clock.now()).0,
+            reloads.clone(),
+            Learners::new(clock.clone(), reloads, TaskTracker::new()),
             Metrics::new(),
             clock,
         );

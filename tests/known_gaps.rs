@@ -32,15 +32,6 @@ fn setup() -> Setup {
     Setup::new(&Upstream::start())
 }
 
-/// A secret that the sender hands over itself (Asana, Clio, Notion) is not taken in band: a person gives it as any other.
-#[test]
-fn secrets_are_not_learned_in_band_yet() {
-    refused(
-        setup().source("own", "hmac", SECRET, "learn = \"once\""),
-        &["learn", "not in this version"],
-    );
-}
-
 /// ID-02: `on_redelivery = "forward"` is not in the contract; a person replays instead.
 #[test]
 fn a_redelivery_of_a_delivered_event_cannot_be_made_to_forward_again() {

@@ -4,12 +4,14 @@
 //! says is checked against them by a test.
 
 mod idempotency;
+mod learn;
 mod reload;
 mod route;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::idempotency::{GivenAnswer, KeptAnswer, RecordDetail, RecordFilter, RecordPage, RecordSummary, Resolve};
+pub use self::learn::{Learn, LearnStatus};
 pub use self::reload::{ConfigurationStatus, Problem, RefusedStatus, ReloadRefused, Reloaded};
 pub use self::route::RouteStatus;
 
@@ -337,6 +339,9 @@ pub struct SourceStatus {
     pub failed: u64,
     /// Its secrets, in the order of the configuration.
     pub secrets: Vec<SecretStatus>,
+    /// Where its secret arrives in band, how that stands.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub learn: Option<LearnStatus>,
     /// How near its sender is to giving up; absent where it is not known when it does.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sender: Option<SenderStatus>,
@@ -660,6 +665,7 @@ mod tests {
                 "SourceStatus",
                 json!(SourceStatus {
                     sender: Some(SenderStatus::default()),
+                    learn: Some(LearnStatus::default()),
                     ..SourceStatus::default()
                 }),
             ),
@@ -715,6 +721,15 @@ mod tests {
             ),
             ("RefusedStatus", json!(RefusedStatus::default())),
             ("RouteStatus", json!(RouteStatus::default())),
+            ("Learn", json!(Learn::default())),
+            (
+                "LearnStatus",
+                json!(LearnStatus {
+                    armed_until: some(),
+                    armed_for_seconds: Some(1),
+                    ..LearnStatus::default()
+                }),
+            ),
             ("Nothing", json!(Nothing::default())),
             ("ErrorBody", json!(ErrorBody::default())),
             ("ErrorDetail", json!(ErrorDetail::default())),
@@ -765,6 +780,7 @@ mod tests {
             ("SenderStatus", json!(SenderStatus::default())),
             ("RefusalStatus", json!(RefusalStatus::default())),
             ("SecretStatus", json!(SecretStatus::default())),
+            ("LearnStatus", json!(LearnStatus::default())),
             ("RouteStatus", json!(RouteStatus::default())),
             ("IdempotencyStatus", json!(IdempotencyStatus::default())),
             ("RecordPage", json!(RecordPage::default())),

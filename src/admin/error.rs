@@ -6,6 +6,7 @@ use http::{HeaderValue, StatusCode, header};
 use tracing::error;
 
 use super::dto::{ErrorBody, ErrorDetail};
+use crate::learn::{ArmError, CannotArm};
 use crate::store::StoreError;
 use crate::store::backup::BackupError;
 
@@ -65,6 +66,17 @@ pub enum ApiError {
         /// What was probably meant.
         hint: String,
     },
+    /// No source with this name is configured.
+    #[error("no source `{name}` is configured: {hint}")]
+    UnknownSource {
+        /// What was asked for.
+        name: String,
+        /// What was probably meant.
+        hint: String,
+    },
+    /// A source takes no secret in band.
+    #[error(transparent)]
+    NotArmed(#[from] ArmError),
     /// An order that holds in this process only, as far as is known.
     #[error(
         "{upstream} is {ordered}, but as far as is known only here and until a restart, since the store could not record \
@@ -114,6 +126,11 @@ impl ApiError {
             Self::NoSuchRecord => "no_such_record",
             Self::NotAmbiguous(_) => "not_ambiguous",
             Self::NoSuchUpstream(_) | Self::UnknownUpstream { .. } => "no_such_upstream",
+            Self::UnknownSource { .. } => "no_such_source",
+            Self::NotArmed(ArmError::DoesNotLearn(_)) => "does_not_learn",
+            Self::NotArmed(ArmError::Cannot(CannotArm::Sealed(_))) => "sealed",
+            Self::NotArmed(ArmError::Cannot(CannotArm::Busy(_))) => "busy",
+            Self::NotArmed(ArmError::NotWritable { .. }) => "not_writable",
             Self::NotRecorded { .. } => "not_recorded",
             Self::Backup(BackupError::Shared) => "store_is_shared",
             Self::Backup(BackupError::Running) => "backup_running",
@@ -136,13 +153,18 @@ impl ApiError {
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::BadRequest(_) | Self::NoSuchUpstream(_) => StatusCode::BAD_REQUEST,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::NoSuchPath | Self::NoPage | Self::NoSuchEvent | Self::NoSuchRecord | Self::UnknownUpstream { .. } => {
-                StatusCode::NOT_FOUND
-            }
+            Self::NoSuchPath
+            | Self::NoPage
+            | Self::NoSuchEvent
+            | Self::NoSuchRecord
+            | Self::UnknownUpstream { .. }
+            | Self::UnknownSource { .. } => StatusCode::NOT_FOUND,
             Self::NotAdmitted | Self::NotAmbiguous(_) | Self::Backup(BackupError::Shared | BackupError::Running) => {
                 StatusCode::CONFLICT
             }
             Self::Backup(BackupError::NoRoom { .. }) => StatusCode::INSUFFICIENT_STORAGE,
+            Self::NotArmed(ArmError::DoesNotLearn(_) | ArmError::Cannot(_)) => StatusCode::CONFLICT,
+            Self::NotArmed(ArmError::NotWritable { .. }) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Backup(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::Metrics => StatusCode::INTERNAL_SERVER_ERROR,

@@ -12,6 +12,7 @@ use super::dto::{
     SenderStatus, SourceStatus, Status, StoreStatus, UpstreamStatus,
 };
 use super::error::ApiError;
+use crate::learn::Learning;
 use crate::reload;
 use crate::store::model::DispatchState;
 use crate::store::records::RecordKind;
@@ -64,7 +65,10 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>) -> Result<Json<Statu
             .sources()
             .iter()
             .filter(|(_, metrics)| !metrics.is_removed())
-            .map(|(name, metrics)| source(name.as_str(), metrics, now, moment))
+            .map(|(name, metrics)| {
+                let learn = admin.learners.standing(name);
+                source(name.as_str(), metrics, learn.as_ref(), now, moment)
+            })
             .collect(),
         routes: admin
             .metrics
@@ -157,7 +161,13 @@ fn idempotency(metrics: &RecordMetrics) -> IdempotencyStatus {
     }
 }
 
-fn source(name: &str, metrics: &SourceMetrics, now: Timestamp, moment: Monotonic) -> SourceStatus {
+fn source(
+    name: &str,
+    metrics: &SourceMetrics,
+    learn: Option<&Learning>,
+    now: Timestamp,
+    moment: Monotonic,
+) -> SourceStatus {
     let (path, provider) = metrics.place();
     SourceStatus {
         name: name.to_owned(),
@@ -178,6 +188,7 @@ fn source(name: &str, metrics: &SourceMetrics, now: Timestamp, moment: Monotonic
             .iter()
             .map(|(secret, facts, standing)| secret_status(secret, facts, *standing, now))
             .collect(),
+        learn: learn.map(super::sources::status),
         sender: metrics.patience().map(|patience| {
             let used = patience.used(moment);
             SenderStatus {

@@ -63,11 +63,13 @@ impl Running {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let forwarder = Forwarder::start(lanes, [], store.clone(), metrics.clone(), clock.clone(), tasks.clone());
         let stop_forwarding = forwarder.clone();
+        let reloads = Reloads::new(NOW).0;
         let admin = Admin::new(
             settings,
             forwarder,
             store.clone(),
-            Reloads::new(NOW).0,
+            reloads.clone(),
+            Learners::new(clock.clone(), reloads, tasks.clone()),
             metrics.clone(),
             clock,
         );

@@ -3,7 +3,7 @@
 //! **Theory of operation.** One task owns the running configuration and does one reload after the other. What is written is
 //! judged whole, on a thread that may wait, and then taken over whole or not at all. There are two kinds of reload. One
 //! reads the file anew: SIGHUP, `hooksluice reload`, the file's own change. The other builds the *running* text anew,
-//! because a file that it refers to has changed; so a bad or half-edited configuration never keeps a secret or a
+//! because a file that it refers to has changed, or a secret has arrived in band; so a bad or half-edited configuration never keeps a secret or a
 //! certificate from rotating.
 //!
 //! **Order.** The store first: it alone can fail, and then nothing has happened. Lanes next, so that no source sends an
@@ -172,7 +172,7 @@ impl Reloader {
     }
 
     async fn judge_and_take(&mut self, trigger: Trigger, closing: &CancellationToken) -> Outcome {
-        let anew = trigger != Trigger::ReferenceChanged;
+        let anew = trigger.reads_anew();
         let (origin, clock) = (self.origin.clone(), self.parts.clock.clone());
         let written = (!anew).then(|| self.written.clone());
         let judging = tokio::task::spawn_blocking(move || judge(&origin, written.as_ref(), &clock));
@@ -289,7 +289,7 @@ impl Reloader {
 
     fn taken(&mut self, trigger: Trigger, changed: Vec<String>, said: Said) -> Outcome {
         let now = self.parts.clock.now();
-        if trigger != Trigger::ReferenceChanged {
+        if trigger.reads_anew() {
             self.refusals.file = None;
         }
         self.refusals.references = None;
@@ -338,9 +338,9 @@ impl Reloader {
             why: why.into(),
         };
         error!(trigger = trigger.as_str(), why, "nothing was changed");
-        match trigger {
-            Trigger::ReferenceChanged => self.refusals.references = Some(refusal),
-            Trigger::Signal | Trigger::Command | Trigger::FileChanged => self.refusals.file = Some(refusal),
+        match trigger.reads_anew() {
+            true => self.refusals.file = Some(refusal),
+            false => self.refusals.references = Some(refusal),
         }
         self.count(ReloadOutcome::Refused, None);
         Outcome::Refused(said)

@@ -14,6 +14,7 @@ use crate::forward::Forwarder;
 use crate::ingest::body::{Bodies, Budget};
 use crate::ingest::source::Limits;
 use crate::ingest::{Ingest, IngestSettings};
+use crate::learn::Learners;
 use crate::net::tls::Certificates;
 use crate::public::Serving;
 use crate::routes::idempotency::memory::Memory;
@@ -33,6 +34,7 @@ pub(super) struct Parts {
     /// Of idempotent calls.
     pub(super) answers: Memory,
     pub(super) forwarder: Forwarder,
+    pub(super) learners: Learners,
     pub(super) metrics: Metrics,
     pub(super) clock: Clock,
     pub(super) tracker: TaskTracker,
@@ -55,6 +57,7 @@ impl Parts {
                     sources,
                     trusted_proxies: live.trusted_proxies.clone(),
                     budget: self.budget(Bodies::Events),
+                    learners: self.learners.clone(),
                 },
                 self.store.clone(),
                 self.front.clone(),

@@ -82,6 +82,7 @@ impl SchemeArgs {
             tolerance: None,
             max_decoded: None,
             takes_secrets: false,
+            learns: false,
         };
         let verifier = Verifier::new(record, secrets, options);
         verifier.map(Arc::new).map_err(|problems| say_problems(&problems))

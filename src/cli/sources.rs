@@ -3,15 +3,16 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::client::{AdminArgs, AdminClient, block_on};
-use super::{Later, not_in_this_version, output};
-use crate::admin::dto::{SecretStatus, SourceStatus, Status};
+use super::client::{AdminArgs, AdminClient, block_on, escaped};
+use super::output;
+use crate::admin::dto::{Learn, LearnStatus, SecretStatus, SourceStatus, Status};
 
 /// A secret that ends so soon is worth a word.
 const ENDS_SOON: Duration = Duration::from_secs(7 * 86_400);
 
 /// The command's arguments.
 #[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
     #[command(subcommand)]
     action: Option<Action>,
@@ -24,26 +25,63 @@ pub struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum Action {
-    /// Take the next secret that comes in band
-    #[command(hide = true)]
-    Learn(Later),
+    /// Take the next secret that a source's provider hands over, within ten minutes (`learn = "once"`)
+    Learn(LearnArgs),
+}
+
+#[derive(clap::Args, Debug)]
+struct LearnArgs {
+    /// The source's name
+    name: String,
+    /// Take one beside the secrets that the source has
+    #[arg(long)]
+    add: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    admin: AdminArgs,
 }
 
 /// Asks the running server and prints what it says.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    if let Some(Action::Learn(_)) = args.action {
-        return Ok(not_in_this_version("sources learn"));
+    match args.action {
+        None => block_on(list(args.json, args.admin)),
+        Some(Action::Learn(args)) => block_on(learn(args)),
     }
-    block_on(async {
-        let client = AdminClient::new(&args.admin)?;
-        let status: Status = client.get("/api/v1/status").await?;
-        if args.json {
-            output::print_json(&status.sources)?;
-        } else {
-            output::print(&table(&status.sources))?;
-        }
-        Ok(ExitCode::SUCCESS)
-    })
+}
+
+async fn list(json: bool, admin: AdminArgs) -> anyhow::Result<ExitCode> {
+    let client = AdminClient::new(&admin)?;
+    let status: Status = client.get("/api/v1/status").await?;
+    if json {
+        output::print_json(&status.sources)?;
+    } else {
+        output::print(&table(&status.sources))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn learn(args: LearnArgs) -> anyhow::Result<ExitCode> {
+    let client = AdminClient::new(&args.admin)?;
+    let path = format!("/api/v1/sources/{}/learn", escaped(&args.name));
+    let armed: LearnStatus = client.post(&path, &Learn { add: args.add }).await?;
+    if args.json {
+        output::print_json(&armed)?;
+    } else {
+        output::print(&said_when_armed(&args.name, &armed))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn said_when_armed(name: &str, armed: &LearnStatus) -> String {
+    let name = output::printable(name);
+    format!(
+        "{name} is armed until {}: it takes the next secret that is handed over, whoever sends it. Create the webhook at the \
+         provider now.\nThe secret becomes a file in {}, and {name} is sealed then: hooksluice sources\n",
+        output::printable(armed.armed_until.as_deref().unwrap_or("now")),
+        output::printable(&armed.directory),
+    )
 }
 
 fn table(sources: &[SourceStatus]) -> String {
@@ -52,7 +90,10 @@ fn table(sources: &[SourceStatus]) -> String {
         let mut cells = [&source.name, &source.provider, &source.path].map(|text| output::printable(text));
         if source.secrets.is_empty() {
             let [name, provider, path] = cells;
-            table.add_row([name, provider, path, "-".to_owned(), "it does not sign".to_owned()]);
+            let why = source.learn.as_ref().map_or("it does not sign".to_owned(), |learn| {
+                said_of_learning(&source.name, learn).unwrap_or_default()
+            });
+            table.add_row([name, provider, path, "-".to_owned(), why]);
             continue;
         }
         for secret in &source.secrets {
@@ -60,8 +101,28 @@ fn table(sources: &[SourceStatus]) -> String {
             table.add_row([name, provider, path, output::printable(&secret.label), in_words(secret)]);
             cells = Default::default();
         }
+        let armed = source.learn.as_ref().filter(|learn| learn.state == "armed");
+        if let Some(said) = armed.and_then(|learn| said_of_learning(&source.name, learn)) {
+            let [name, provider, path] = cells;
+            table.add_row([name, provider, path, "-".to_owned(), said]);
+        }
     }
     output::lines(&table)
+}
+
+/// What a person should know of a source that takes its secret in band; nothing when it has one and is sealed.
+fn said_of_learning(name: &str, learn: &LearnStatus) -> Option<String> {
+    match (learn.state.as_str(), &learn.armed_until) {
+        ("armed", Some(until)) => Some(format!(
+            "armed until {}: takes the next that is handed over",
+            output::printable(until)
+        )),
+        ("no_secret", _) => Some(format!(
+            "has no secret yet: hooksluice sources learn {}",
+            output::printable(name)
+        )),
+        _ => None,
+    }
 }
 
 /// When it was last used, whether it can be removed, and when it ends.
@@ -99,6 +160,13 @@ pub(super) fn in_words(secret: &SecretStatus) -> String {
 pub(super) fn advice(source: &SourceStatus) -> Vec<String> {
     let name = output::printable(&source.name);
     let mut out = Vec::new();
+    if let Some(said) = source
+        .learn
+        .as_ref()
+        .and_then(|learn| said_of_learning(&source.name, learn))
+    {
+        out.push(format!("{name}: {said}"));
+    }
     let ends = |secret: &SecretStatus| secret.ends_in_seconds.map(Duration::from_secs);
     let last_end = source.secrets.iter().map(ends).collect::<Option<Vec<_>>>();
     let last_end = last_end.and_then(|ends| ends.into_iter().max());
@@ -183,6 +251,32 @@ mod tests {
         for (secret, words) in said {
             assert_eq!(in_words(&secret), words);
         }
+    }
+
+    #[test]
+    fn a_source_whose_secret_arrives_in_band_says_how_that_stands() {
+        let learning = |secrets, state: &str, until: Option<&str>| SourceStatus {
+            learn: Some(LearnStatus {
+                state: state.into(),
+                armed_until: until.map(str::to_owned),
+                armed_for_seconds: until.map(|_| 600),
+                directory: "/var/lib/hooksluice/secrets/stripe".into(),
+            }),
+            ..source(secrets)
+        };
+        let waiting = learning(vec![], "no_secret", None);
+        assert!(advice(&waiting)[0].contains("hooksluice sources learn stripe"));
+        assert!(table(&[waiting]).contains("has no secret yet: hooksluice sources learn stripe"));
+        let armed = learning(vec![secret("a", "in_use")], "armed", Some("2026-11-30T00:10:00Z"));
+        let text = table(&[armed]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(
+            lines[1].starts_with("stripe") && lines[2].contains("armed until 2026-11-30T00:10:00Z"),
+            "{text}"
+        );
+        let sealed = learning(vec![secret("a", "in_use")], "sealed", None);
+        assert_eq!(advice(&sealed), Vec::<String>::new());
+        assert_eq!(table(&[sealed]).lines().count(), 2);
     }
 
     #[test]

@@ -232,6 +232,8 @@ pub(super) struct Source {
     pub late: Option<At<Late>>,
     /// How replicas with a store each are sent requests.
     pub replicas: Option<At<Replicas>>,
+    /// Its secret arrives in band.
+    pub learn: Option<At<Learn>>,
 }
 
 /// Who answers a sender.
@@ -239,6 +241,13 @@ pub(super) struct Source {
 pub(super) enum Reply {
     /// The upstream.
     Upstream,
+}
+
+/// How often a source takes a secret in band, each time that a person lets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Learn {
+    /// One secret, then it is sealed.
+    Once,
 }
 
 /// How what is in front of several replicas sends them requests.
@@ -451,8 +460,8 @@ impl Source {
             reply: reply(&mut section, problems),
             late: section.choice("late", &[("dead", Late::Dead), ("queue", Late::Queue)], problems),
             replicas: section.choice("replicas", &[("sticky", Replicas::Sticky)], problems),
+            learn: section.choice("learn", &[("once", Learn::Once)], problems),
         };
-        section.not_in_this_version(&["learn"]);
         section.finish(problems);
         source
     }

@@ -22,18 +22,19 @@ pub(super) enum Secrets<'e> {
 }
 
 impl Secrets<'_> {
-    /// Every secret that `entry` refers to: one, or those of a directory; `None` when one cannot be used, which is
-    /// reported.
+    /// Every secret that `entry` refers to: one, or those of a directory, which has some unless it `may_be_empty`; `None`
+    /// when one cannot be used, which is reported.
     pub(super) fn resolve_all(
         &self,
         entry: &SecretEntry,
+        may_be_empty: bool,
         what: &str,
         problems: &mut Diagnostics,
     ) -> Option<Vec<Resolved>> {
         if let (Self::Resolve(environment), Some(from)) = (self, entry.from.as_ref())
             && let SecretFrom::Directory(directory) = &from.value
         {
-            return each_file(directory, from, environment, what, problems);
+            return each_file(directory, may_be_empty, from, environment, what, problems);
         }
         let secret = self.resolve(entry, what, problems)?;
         Some(vec![Resolved { secret, file: None }])
@@ -206,6 +207,7 @@ fn credential(
 /// The secrets of a directory, in the order of their names, which are their labels.
 fn each_file(
     directory: &Path,
+    may_be_empty: bool,
     from: &At<SecretFrom>,
     environment: &Environment,
     what: &str,
@@ -231,7 +233,7 @@ fn each_file(
             return None;
         }
     };
-    if files.is_empty() {
+    if files.is_empty() && !may_be_empty {
         fail(
             "are missing",
             format!("{origin} has no file"),

@@ -121,6 +121,7 @@ fn may_be_the_senders(refusal: &Refusal) -> bool {
         Refusal::Method
         | Refusal::Rejected(_)
         | Refusal::Client(_)
+        | Refusal::NotLearned(_)
         | Refusal::RateLimited { .. }
         | Refusal::Store(_)
         | Refusal::StoreTooSlow => false,

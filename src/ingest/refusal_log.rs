@@ -91,6 +91,7 @@ impl RefusalLog {
             }
             (Refusal::Unverified(reason, _), _) => line.tell(reason.as_str(), None),
             (Refusal::Method, _) => line.tell("method_not_allowed", None),
+            (Refusal::NotLearned(why), None) => line.tell(why.reason().as_str(), Some(why.to_string())),
             (Refusal::Client(why), _) => line.tell(Reason::AddressNotAllowed.as_str(), Some(why.to_string())),
             (_, Some(failure)) => line.tell(failure.as_str(), None),
             (refusal, None) => line.tell(refusal.reason().as_str(), None),

@@ -14,6 +14,7 @@ use crate::forward::answer::Answered;
 use crate::ingest::body::BodyRefused;
 use crate::ingest::clients::NotTaken;
 use crate::ingest::source::Source;
+use crate::learn::NotLearned;
 use crate::request::{RawRequest, RequestHead};
 use crate::store::model::{AppendError, Receipt};
 use crate::telemetry::metrics::Failure;
@@ -42,6 +43,8 @@ pub enum Refusal {
         /// When a request fits again.
         wait: Duration,
     },
+    /// It hands over a secret, or may, which is not taken (401), or could not be kept (503).
+    NotLearned(NotLearned),
     /// The provider's key, which would judge it, could not be fetched (503).
     NoKey,
     /// The store did not take it (503).
@@ -65,6 +68,8 @@ impl Refusal {
             | Self::Client(_)
             | Self::Unverified(..)
             | Self::Body(BodyRefused::TooLarge) => None,
+            Self::NotLearned(NotLearned::NotKept) => Some(Failure::SecretNotKept),
+            Self::NotLearned(_) => None,
             Self::Body(BodyRefused::TooSlow) => Some(Failure::TooSlow),
             Self::Body(BodyRefused::Incomplete) => Some(Failure::Incomplete),
             Self::Body(BodyRefused::Overloaded) => Some(Failure::Overloaded),
@@ -83,6 +88,7 @@ impl Refusal {
             Self::Rejected(reason) | Self::Unverified(reason, _) => *reason,
             // The catalogue has one word for "not from there".
             Self::Client(_) => Reason::AddressNotAllowed,
+            Self::NotLearned(why) => why.reason(),
             _ => Reason::TooLarge,
         }
     }
@@ -108,9 +114,12 @@ impl Refusal {
             Self::Body(BodyRefused::TooSlow) => StatusCode::REQUEST_TIMEOUT,
             Self::Body(BodyRefused::Incomplete) => StatusCode::BAD_REQUEST,
             Self::RateLimited { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::Body(BodyRefused::Overloaded) | Self::NoKey | Self::Store(_) | Self::StoreTooSlow => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::Body(BodyRefused::Overloaded)
+            | Self::NotLearned(NotLearned::NotKept)
+            | Self::NoKey
+            | Self::Store(_)
+            | Self::StoreTooSlow => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NotLearned(_) => StatusCode::UNAUTHORIZED,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A configured source and the limits it is held to: settings that cannot be wrong any more.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,6 +57,8 @@ pub struct Source {
     pub sender_rule: Option<SenderRule>,
     /// A secret that vouched for nothing for so long, while others did, can be removed.
     pub secret_unused_after: Duration,
+    /// `learn = "once"`: its secret arrives in band, and is kept in this directory.
+    pub learns_into: Option<PathBuf>,
     /// `reply = "upstream"`: the sender waits for the upstream's own answer.
     pub synchronous: Option<Synchronous>,
 }

@@ -249,8 +249,8 @@ pub(super) struct Challenge {
     pub(super) when: Vec<Condition>,
     /// Only a request whose signature holds gets the answer.
     pub(super) verify_first: bool,
-    /// It hands over the secret itself, which no source takes from a stranger.
-    pub(super) hands_over_secret: bool,
+    /// Where it hands over the secret itself, which a source takes only while a person lets it (see [`super::handover`]).
+    pub(super) hands_over_secret: Option<Place>,
     /// Pairs of texts that must be equal; compared in constant time, since one of them is what only the provider knows.
     pub(super) check: Vec<(Template, Template)>,
     /// The provider's own status for a check that fails; otherwise it is refused like any request.
@@ -364,7 +364,8 @@ impl Challenge {
         let conditions = self.when.iter().filter_map(Condition::pointer);
         let checked = self.check.iter().flat_map(|(left, right)| [left, right]);
         let texts = checked.chain(self.texts());
-        conditions.chain(texts.flat_map(Template::pointers))
+        let handed_over = self.hands_over_secret.as_ref().and_then(Place::pointer);
+        conditions.chain(texts.flat_map(Template::pointers)).chain(handed_over)
     }
 }
 
@@ -407,7 +408,7 @@ mod tests {
             name: "test".into(),
             when: Condition::parse_all("method == GET and query:c").unwrap(),
             verify_first,
-            hands_over_secret: false,
+            hands_over_secret: None,
             check: Vec::new(),
             check_failed_status: None,
             values: None,

@@ -100,6 +100,14 @@ impl Place {
         }
     }
 
+    /// The JSON pointer that finds it in the body.
+    pub(super) const fn pointer(&self) -> Option<&Pointer> {
+        match self {
+            Self::Json(pointer) => Some(pointer),
+            _ => None,
+        }
+    }
+
     /// The parameter that gives the name.
     pub(super) fn param(&self) -> Option<&str> {
         match self {

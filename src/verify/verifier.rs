@@ -86,6 +86,8 @@ pub struct VerifierOptions {
     /// Also answer hand-shakes in which a stranger hands over the secret (Asana), for who judges captured requests. A
     /// source must not: whoever comes first would choose its secret.
     pub takes_secrets: bool,
+    /// The source takes its secret in band ([`Verifier::handed_over`]), and without one refuses every event.
+    pub learns: bool,
 }
 
 /// Why a source cannot be verified: it must not start (P3).
@@ -427,7 +429,7 @@ impl Verifier {
     }
 
     /// Which header family judges the request.
-    fn scheme_index(&self, request: &RawRequest) -> usize {
+    pub(super) fn scheme_index(&self, request: &RawRequest) -> usize {
         let RequestHead {
             method,
             target,
@@ -549,7 +551,7 @@ impl Verifier {
     /// The hand-shakes that it answers.
     fn challenges(&self) -> impl Iterator<Item = &Challenge> {
         let all = self.record.challenges.iter();
-        all.filter(|challenge| self.takes_secrets || !challenge.hands_over_secret)
+        all.filter(|challenge| self.takes_secrets || challenge.hands_over_secret.is_none())
     }
 
     /// Whether a request with this head, whose method is none that the provider delivers with, may be a hand-shake.
@@ -876,7 +878,7 @@ pub(super) fn missing(missing: Missing) -> Reason {
     }
 }
 
-fn head_fields(head: &RequestHead) -> Fields<'_> {
+pub(super) fn head_fields(head: &RequestHead) -> Fields<'_> {
     Fields::new(&head.method, &head.target, &head.headers, &[], &[])
 }
 
@@ -938,7 +940,7 @@ fn check_options(
         if !secrets.is_empty() {
             problem(format!("{} has no use for secrets", record.title), "remove them");
         }
-    } else if secrets.is_empty() && !record.fetches_keys() {
+    } else if secrets.is_empty() && !record.fetches_keys() && !options.learns {
         problem(
             "no secret is given".to_owned(),
             "give the secret that the provider shows",

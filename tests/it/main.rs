@@ -23,6 +23,7 @@ mod diagnosis;
 mod disk_full;
 mod forwarding;
 mod hang_up;
+mod learn;
 mod pause;
 mod raw_body;
 mod responses;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use http::uri::PathAndQuery;
 
 use super::{or, span, upstream, upstream_names, within};
 use crate::config::defaults::{self, Quantity, Setting};
-use crate::config::file::{self, File};
+use crate::config::file::{self, File, SecretFrom};
 use crate::config::secrets::{Secrets, is_label};
 use crate::diagnostic::{Diagnostics, did_you_mean};
 use crate::forward::settings::{Late, Synchronous};
@@ -126,6 +127,7 @@ impl Builder<'_> {
         let max_body = self.max_body(&record, problems);
         let (ack_status, ack_body) = self.acknowledgement(&record, problems);
         let synchronous = self.synchronous(&record, problems);
+        let learns_into = self.learn(&record, secrets.as_deref(), problems);
         let verifier = self.verifier(&record, secrets?, max_body, problems);
         Some(Source {
             name: SourceName::new(self.name),
@@ -152,6 +154,7 @@ impl Builder<'_> {
                 confidence: record.facts_confidence(),
             }),
             secret_unused_after: self.secret_unused_after(&record, problems),
+            learns_into,
             synchronous,
         })
     }
@@ -222,6 +225,50 @@ impl Builder<'_> {
         })
     }
 
+    /// `learn`: the directory in which the secret is kept that arrives in band.
+    fn learn(
+        &self,
+        record: &Record,
+        secrets: Option<&[At<SourceSecret>]>,
+        problems: &mut Diagnostics,
+    ) -> Option<PathBuf> {
+        let learn = self.written.learn.as_ref()?;
+        if !record.is_handed_secrets() {
+            let unused = [("learn", Some(learn.span.clone()))];
+            self.of_no_use(&unused, "this provider hands no secret over in a request", problems);
+            return None;
+        }
+        let entries = self.written.secrets.iter().flat_map(|secrets| &secrets.value);
+        let mut directories = entries.filter_map(|entry| match &entry.from.as_ref()?.value {
+            SecretFrom::Directory(directory) => Some(directory),
+            _ => None,
+        });
+        let (Some(directory), None) = (directories.next(), directories.next()) else {
+            problems.error(
+                learn.span.clone(),
+                format!("source `{}` would not know where to keep its secret", self.name),
+                "needs exactly one `directory` among the source's `secrets`",
+                Some(format!(
+                    "write `secrets = [{{ directory = \"/var/lib/hooksluice/secrets/{}\" }}]`; it may be empty",
+                    self.name
+                )),
+            );
+            return None;
+        };
+        if secrets.is_some_and(<[_]>::is_empty) {
+            problems.warning(
+                learn.span.clone(),
+                format!("source `{}` has no secret yet", self.name),
+                "everything is refused until its provider hands one over",
+                Some(format!(
+                    "`hooksluice sources learn {}` lets it, for 10 minutes",
+                    self.name
+                )),
+            );
+        }
+        Some(directory.clone())
+    }
+
     fn of_no_use(&self, keys: &[(&str, Option<Range<usize>>)], why: &str, problems: &mut Diagnostics) {
         for (key, place) in keys.iter().filter(|(_key, place)| place.is_some()) {
             problems.error(
@@ -277,6 +324,8 @@ impl Builder<'_> {
         let unsigned = record.is_some_and(|record| !signs(record));
         let Some(written) = &self.written.secrets else {
             let may_lack = record.is_some_and(Record::fetches_keys);
+            // Where it would be kept is asked for by `learn`.
+            let may_lack = may_lack || self.written.learn.is_some();
             if record.is_some() && !unsigned && !may_lack {
                 problems.error(
                     span(&self.written.provider),
@@ -303,13 +352,14 @@ impl Builder<'_> {
         }
         let what = format!("source `{}`", self.name);
         let now = self.secrets.environment().now();
+        let may_be_empty = self.written.learn.is_some();
         let mut resolved = Vec::new();
         let mut labels: Vec<At<String>> = Vec::new();
         for entry in &written.value {
             labels.extend(entry.label.clone());
             self.label_and_scope(entry, problems);
             let place = entry.from.as_ref().map_or(&entry.span, |from| &from.span);
-            let Some(found) = self.secrets.resolve_all(entry, &what, problems) else {
+            let Some(found) = self.secrets.resolve_all(entry, may_be_empty, &what, problems) else {
                 resolved.push(None);
                 continue;
             };
@@ -432,6 +482,7 @@ impl Builder<'_> {
             accept_unsigned,
             max_decoded: Some(max_body),
             takes_secrets: false,
+            learns: self.written.learn.is_some(),
         };
         let (places, secrets): (Vec<_>, Vec<_>) = secrets
             .into_iter()

@@ -521,6 +521,12 @@ const TABLES: &[Table] = &[
                 Unset,
                 "with `reply` and a store for each replica: retries reach the replica that had the first",
             ),
+            row(
+                "learn",
+                Unset,
+                "the provider hands the secret over in a request; it is taken while `hooksluice sources learn` lets it, and kept in \
+                 the `directory` of `secrets`, which may be empty",
+            ),
         ],
     },
     Table {

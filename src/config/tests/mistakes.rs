@@ -413,7 +413,7 @@ fn each_mistake_is_told_with_its_place_and_a_way_out() {
         ),
         (
             with_source("learn = \"once\""),
-            &["`sources.a.learn` is not in this version"],
+            &["`sources.a.learn` is of no use here", "hands no secret over"],
         ),
         (with_source("dedupe = []"), &["every request would be the same again"]),
         (with_source("dedupe = [\"id\", \"id\"]"), &["given twice"]),

@@ -68,11 +68,13 @@ pub enum Failure {
     Closing,
     /// The provider's key could not be fetched (503).
     KeyUnavailable,
+    /// A secret that arrived in band could not be kept (503).
+    SecretNotKept,
 }
 
 impl Failure {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::TooSlow,
         Self::Incomplete,
         Self::RateLimited,
@@ -81,6 +83,7 @@ impl Failure {
         Self::StoreFailed,
         Self::Closing,
         Self::KeyUnavailable,
+        Self::SecretNotKept,
     ];
 
     /// The label's value.
@@ -94,6 +97,7 @@ impl Failure {
             Self::StoreFailed => "store_failed",
             Self::Closing => "closing",
             Self::KeyUnavailable => "key_unavailable",
+            Self::SecretNotKept => "secret_not_kept",
         }
     }
 }

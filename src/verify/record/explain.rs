@@ -131,10 +131,10 @@ impl Record {
     fn explain_challenges(&self) -> String {
         let each = self.challenges.iter().map(|challenge| {
             let when: Vec<String> = challenge.when.iter().map(ToString::to_string).collect();
-            let who = match (challenge.hands_over_secret, challenge.verify_first) {
-                (true, _) => "not answered in this version: it hands over the secret",
-                (false, true) => "answered here when signed",
-                (false, false) => "answered here also unsigned",
+            let who = match (&challenge.hands_over_secret, challenge.verify_first) {
+                (Some(_), _) => "hands over the secret: taken and answered while `hooksluice sources learn` lets it",
+                (None, true) => "answered here when signed",
+                (None, false) => "answered here also unsigned",
             };
             format!("{} ({}), {who}", challenge.name, when.join(" and "))
         });

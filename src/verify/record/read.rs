@@ -10,6 +10,7 @@ use crate::diagnostic::Diagnostics;
 use crate::reader::{self, At, Document, Section};
 use crate::verify::challenge::{Challenge, Condition, Values};
 use crate::verify::elsewhere::UrlPattern;
+use crate::verify::handover;
 use crate::verify::json::Pointer;
 use crate::verify::jws::JwsAlgorithm;
 use crate::verify::jwt::TokenRules;
@@ -171,7 +172,7 @@ struct ChallengeDraft {
     when: Vec<Condition>,
     verify_first: bool,
     check: Vec<At<String>>,
-    hands_over_secret: bool,
+    hands_over_secret: Option<Place>,
     check_failed_status: Option<StatusCode>,
     values: Option<Values>,
     status: StatusCode,
@@ -217,7 +218,7 @@ fn read_draft(mut section: Section<'_>, problems: &mut Diagnostics) -> Option<Dr
     for challenge in s.sections("challenge", problems).unwrap_or_default() {
         draft.challenges.extend(read_challenge(challenge, problems));
     }
-    s.not_in_this_version(&["keys", "learn"]);
+    s.not_in_this_version(&["keys"]);
     section.finish(problems);
     if let Some(base) = base {
         if draft.variants.is_empty() {
@@ -381,7 +382,7 @@ fn read_challenge(mut s: Section<'_>, problems: &mut Diagnostics) -> Option<At<C
     let name = s.string("name", problems);
     let when = s.parsed("when", problems, Condition::parse_all);
     let verify_first = s.boolean("verify_first", problems);
-    let hands_over_secret = s.boolean("hands_over_secret", problems);
+    let hands_over_secret = s.parsed("hands_over_secret", problems, handover::place);
     let check = one_or_more(&mut s, "check", problems);
     let check_failed_status = s.integer("check_failed_status", 400..=499, problems);
     let values = s.parsed("values", problems, Values::parse);
@@ -404,8 +405,9 @@ fn read_challenge(mut s: Section<'_>, problems: &mut Diagnostics) -> Option<At<C
         value: ChallengeDraft {
             name: name.map_or_else(|| "challenge".to_owned(), |found| found.value),
             when: when.value,
-            verify_first: verify_first.is_none_or(|found| found.value),
-            hands_over_secret: hands_over_secret.is_some_and(|found| found.value),
+            // There is nothing yet that could sign it.
+            verify_first: hands_over_secret.is_none() && verify_first.is_none_or(|found| found.value),
+            hands_over_secret: hands_over_secret.map(|found| found.value),
             check: check.map_or_else(Vec::new, |found| found.value),
             check_failed_status: check_failed_status.map(|found| status(found.value)),
             values: values.map(|found| found.value),

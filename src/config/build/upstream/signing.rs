@@ -60,7 +60,7 @@ fn standard_webhooks(
     let mut resolved: Option<Vec<Secret>> = Some(Vec::new());
     for entry in &entries.value {
         let place = entry.from.as_ref().map_or(&entry.span, |from| &from.span);
-        let found = secrets.resolve_all(entry, &what, problems);
+        let found = secrets.resolve_all(entry, false, &what, problems);
         resolved = resolved.zip(found).map(|(mut all, found)| {
             places.extend(found.iter().map(|_| place.clone()));
             all.extend(found.into_iter().map(|found| found.secret));

@@ -313,8 +313,9 @@ pub(super) const TABLES: &[Table] = &[
             row("verify_first", Is("true"), "answered only when the signature holds"),
             row(
                 "hands_over_secret",
-                Is("false"),
-                "the sender hands over the secret in it; `verify` knows it, and a source of this version refuses it",
+                Unset,
+                "where in it the sender hands over the secret that it will sign with, such as `header:X-Hook-Secret`; it is answered \
+                 only by a source with `learn`, and only while a person lets it",
             ),
             row(
                 "check",
