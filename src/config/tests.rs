@@ -14,6 +14,7 @@ use crate::reader::Rate;
 use crate::time::Timestamp;
 
 mod idempotency;
+mod learn;
 mod mistakes;
 mod signing;
 mod tls;

@@ -120,6 +120,12 @@ impl RefusalLog {
 }
 
 fn cause(served: &Served, request: &RawRequest, reason: Reason, others: &[Arc<Served>]) -> Option<String> {
+    if served.learner.is_some() && served.source.verifier.secrets().is_empty() {
+        let name = &served.source.name;
+        return Some(format!(
+            "the source has no secret yet: `hooksluice sources learn {name}` lets it take the one that its provider hands over"
+        ));
+    }
     let others: Vec<(&str, &Verifier)> = others
         .iter()
         .filter(|other| other.source.name != served.source.name)

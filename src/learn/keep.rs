@@ -13,6 +13,9 @@ use rustix::io::Errno;
 use crate::secret::Secret;
 use crate::time::Timestamp;
 
+/// How names of files that are kept begin.
+const PREFIX: &str = "learned-";
+
 /// Why a secret is not kept.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotKept {
@@ -65,12 +68,14 @@ impl Drop for Hidden {
 /// its name, which is the secret's label.
 pub(super) fn keep(directory: &Path, secret: &Secret, alone: bool, at: Timestamp, dice: u16) -> Result<Kept, NotKept> {
     let handle = File::open(directory)?;
-    lock(&handle)?;
+    if lock(&handle)? {
+        remove_leftovers(directory)?;
+    }
     if alone && has_visible_file(directory)? {
         return Err(NotKept::Sealed);
     }
     let at = at.to_string().replace(':', "-");
-    let name = format!("learned-{at}-{dice:04x}");
+    let name = format!("{PREFIX}{at}-{dice:04x}");
     let path = directory.join(&name);
     if path.try_exists()? {
         return Err(io::Error::from(io::ErrorKind::AlreadyExists).into());
@@ -114,13 +119,27 @@ pub(super) fn probe(directory: &Path) -> Result<(), NotKept> {
     }
 }
 
-/// Held until the handle is closed. Not every file system has such locks; without them two processes that are armed at the
-/// same moment may keep one secret each.
-fn lock(handle: &File) -> Result<(), NotKept> {
+/// Held until the handle is closed. Not every file system has such locks (`false`); without them two processes that are
+/// armed at the same moment may keep one secret each.
+fn lock(handle: &File) -> Result<bool, NotKept> {
     match rustix::fs::flock(handle, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Err(NotKept::Locked),
-        Ok(()) | Err(_) => Ok(()),
+        Err(_) => Ok(false),
     }
+}
+
+/// What processes left behind that died before a secret had its name.
+fn remove_leftovers(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let hidden = name.as_encoded_bytes().strip_prefix(b".");
+        if hidden.is_some_and(|name| name.starts_with(PREFIX.as_bytes())) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn has_visible_file(directory: &Path) -> io::Result<bool> {
@@ -187,10 +206,21 @@ mod tests {
     }
 
     #[test]
+    fn what_a_process_left_behind_that_died_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join(".learned-2025-11-30T00-00-00.000Z-0001"), "half").unwrap();
+        fs::write(directory.path().join(".other"), "not ours").unwrap();
+        let kept = keep(directory.path(), &Secret::new("s"), true, AT, 1).unwrap();
+        let mut names = names(directory.path());
+        names.sort();
+        assert_eq!(names, [".other", kept.path.file_name().unwrap().to_str().unwrap()]);
+    }
+
+    #[test]
     fn while_another_process_writes_nothing_is_kept() {
         let directory = tempfile::tempdir().unwrap();
         let other = File::open(directory.path()).unwrap();
-        lock(&other).unwrap();
+        assert!(lock(&other).unwrap());
         let refused = keep(directory.path(), &Secret::new("s"), true, AT, 1).unwrap_err();
         assert!(matches!(refused, NotKept::Locked), "{refused}");
         drop(other);

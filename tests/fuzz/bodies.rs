@@ -199,6 +199,12 @@ pub(crate) fn challenges(data: &[u8]) {
         requests.push(signed);
     }
     for request in requests {
+        if let Some(Ok(handed)) = verifier.handed_over(&request) {
+            let secret = handed.secret.expose();
+            assert!((16..=256).contains(&secret.len()), "{} bytes", secret.len());
+            assert!(secret.iter().all(u8::is_ascii_graphic), "it cannot be pasted");
+            assert_eq!(handed.answer.headers["x-content-type-options"], "nosniff");
+        }
         if let Ok(Verified::Challenge(answer)) = verifier.verify(request) {
             assert!(answer.body.len() <= MAX_CHALLENGE_ANSWER, "{} bytes", answer.body.len());
             assert_eq!(answer.headers["x-content-type-options"], "nosniff");

@@ -122,6 +122,7 @@ fn a_secret_is_taken_once_and_vouches_at_once() {
         refused(&offer(&server, SECRET), 401);
         server.wait_for_log(&["refused", "hooksluice sources learn own"]);
         assert_eq!(event(&server, SECRET, "{}"), 401);
+        server.wait_for_log(&["refused", "the source has no secret yet"]);
 
         let said = arm(&server, &[]);
         assert!(

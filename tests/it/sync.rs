@@ -138,6 +138,42 @@ fn a_first_call_with_a_key_is_synced_before_it_goes_on_and_before_it_is_answered
     }
 }
 
+/// A secret that arrives in band: the provider takes the answer for "it is kept".
+#[test]
+fn a_secret_is_synced_with_its_name_before_its_provider_is_answered() {
+    let upstream = Upstream::start();
+    let setup = Setup::new(&upstream).allow_log("has no secret yet");
+    let directory = setup.directory().join("handed-over");
+    std::fs::create_dir(&directory).unwrap();
+    let setup = setup.table_after(&format!(
+        "[sources.own]\npath = \"/hooks/own\"\nprovider = \"asana\"\nupstreams = [\"app\"]\nlearn = \"once\"\n\
+         secrets = [{{ directory = \"{}\" }}]",
+        directory.display()
+    ));
+    let calls = traced(&setup, |server| {
+        assert_eq!(server.admin_post("/api/v1/sources/own/learn", "{}").status, 200);
+        let handshake = Request::post("/hooks/own", "{}").header("X-Hook-Secret", "handed-over-0123456789");
+        assert_eq!(server.send(&handshake).status, 200);
+    });
+    let read = position(&calls, 0, "the hand-shake", |call| {
+        call.reads() && call.rest.contains("X-Hook-Secret: handed-over-0123456789")
+    });
+    let client = calls[read].descriptor();
+    let content = position(&calls, read, "the sync of the file", |call| {
+        call.name == "fsync" && call.rest.contains("/handed-over/.learned-")
+    });
+    let name = position(&calls, content, "the sync of the directory", |call| {
+        call.name == "fsync" && call.rest.contains("/handed-over>")
+    });
+    position(&calls, name, "the answer", |call| {
+        call.writes() && call.descriptor() == client && call.rest.contains("HTTP/1.1 200 OK")
+    });
+    let early = calls[read..name]
+        .iter()
+        .any(|call| call.writes() && call.descriptor() == client);
+    assert!(!early, "it was answered before");
+}
+
 /// What the server's threads did while `act` had it.
 fn traced(setup: &Setup, act: impl FnOnce(&Server)) -> Vec<Call> {
     let trace = setup.directory().join("trace");

@@ -331,7 +331,14 @@ impl Builder<'_> {
                     span(&self.written.provider),
                     format!("source `{}` has no secret", self.name),
                     "without one anybody could sign",
-                    Some("add `secret = { env = \"NAME\" }`".to_owned()),
+                    Some(match record.is_some_and(Record::is_handed_secrets) {
+                        true => format!(
+                            "its provider hands it over: add `learn = \"once\"` and `secrets = [{{ directory = \"/var/lib/hooksluice/\
+                             secrets/{}\" }}]`",
+                            self.name
+                        ),
+                        false => "add `secret = { env = \"NAME\" }`".to_owned(),
+                    }),
                 );
                 return None;
             }
