@@ -162,7 +162,7 @@ pub(super) struct Fields<'r> {
     /// The element at hand, where the elements of an array are judged one by one.
     pub(super) item: Option<&'r [u8]>,
     pointers: &'r [Pointer],
-    json: OnceCell<Vec<Option<String>>>,
+    json: OnceCell<json::Found>,
     /// The claims of the request's token, once its signature holds.
     claims: OnceCell<Vec<u8>>,
 }
@@ -206,8 +206,15 @@ impl<'r> Fields<'r> {
         self.headers.get(name).map(|value| value.as_bytes().trim_ascii())
     }
 
+    /// The value of the only line with this name: where there are two, nobody can say which one is meant.
+    pub(super) fn only_header(&self, name: &HeaderName) -> Option<&'r [u8]> {
+        let mut lines = self.headers.get_all(name).iter();
+        let first = lines.next()?.as_bytes().trim_ascii();
+        lines.next().is_none().then_some(first)
+    }
+
     /// Whether the name has more than one line.
-    pub(super) fn is_repeated(&self, name: &HeaderName) -> bool {
+    fn is_repeated(&self, name: &HeaderName) -> bool {
         self.headers.get_all(name).iter().nth(1).is_some()
     }
 
@@ -231,14 +238,11 @@ impl<'r> Fields<'r> {
             Place::Header(name) => self.header(name).map(Cow::Borrowed),
             Place::Query(name) => form::get(self.target.query()?.as_bytes(), name),
             Place::Form(name) => self.form_field(name),
-            Place::Json(pointer) => self.json(pointer).map(|text| Cow::Borrowed(text.as_bytes())),
+            Place::Json(pointer) => self.json(pointer).map(into_bytes),
             Place::FormJson(name, pointer) => value_in(&self.form_field(name)?, pointer),
             Place::Item(pointer) => value_in(self.item?, pointer),
             Place::Body => Some(Cow::Borrowed(self.body)),
-            Place::Claim(pointer) => {
-                let found = json::find(self.claims.get()?, std::slice::from_ref(pointer));
-                found.into_iter().next()?.map(|text| Cow::Owned(text.into_bytes()))
-            }
+            Place::Claim(pointer) => json::value(self.claims.get()?, pointer).map(into_bytes),
             Place::NumberedHeaders(..) | Place::Signature(_) | Place::HeaderOf(_) | Place::QueryOf(_) => None,
         }
     }
@@ -277,23 +281,34 @@ impl<'r> Fields<'r> {
 
     /// The first value that is text and not empty.
     pub(super) fn text(&self, places: &[Place]) -> Option<String> {
-        places
-            .iter()
-            .filter_map(|place| self.get(place))
-            .filter(|value| !value.is_empty())
-            .find_map(|value| String::from_utf8(value.into_owned()).ok())
+        places.iter().find_map(|place| {
+            let text = match place {
+                Place::Json(pointer) => self.json(pointer)?.into_owned(),
+                place => String::from_utf8(self.get(place)?.into_owned()).ok()?,
+            };
+            (!text.is_empty()).then_some(text)
+        })
     }
 
-    fn json(&self, pointer: &Pointer) -> Option<&str> {
-        let index = self.pointers.iter().position(|known| known == pointer)?;
-        let values = self.json.get_or_init(|| json::find(self.body, self.pointers));
-        values.get(index)?.as_deref()
+    fn json(&self, pointer: &Pointer) -> Option<Cow<'r, str>> {
+        let index = self
+            .pointers
+            .iter()
+            .position(|known| known.as_str() == pointer.as_str())?;
+        let found = self.json.get_or_init(|| json::find(self.body, self.pointers));
+        found.value(self.body, index)
     }
 }
 
 fn value_in<'v>(json: &[u8], pointer: &Pointer) -> Option<Cow<'v, [u8]>> {
-    let found = json::find(json, std::slice::from_ref(pointer)).into_iter().next()??;
-    Some(Cow::Owned(found.into_bytes()))
+    json::value(json, pointer).map(|text| Cow::Owned(text.into_owned().into_bytes()))
+}
+
+fn into_bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
+    match text {
+        Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+        Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+    }
 }
 
 #[cfg(test)]
