@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 use super::challenge::{Challenge, Handshake};
 use super::coding;
 use super::json;
-use super::mac::{MacKey, Tag};
+use super::mac::{self, MacKey, Tag};
 use super::place::{Fields, Place};
 use super::public_key::Message;
 use super::record::{Kind, Record, Scheme, TimeRule};
@@ -32,6 +32,9 @@ pub(super) const MAX_ITEMS: usize = 1000;
 
 /// Most bytes that a compressed body is inflated to where nothing else is said.
 const MAX_DECODED: u64 = 25 * 1024 * 1024;
+
+/// As many slices of the request as a signed text is usually made of.
+const TEXT_PIECES: usize = 4;
 
 /// One configured secret of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -714,45 +717,55 @@ impl Verifier {
         group: &Group<'_>,
         now: Timestamp,
     ) -> Result<Option<usize>, Missing> {
-        let mut payload = Vec::with_capacity(8);
-        let holds_secret = text.uses_secret();
-        if !holds_secret {
-            text.fill(with, &mut payload)?;
-            payload = prehashed(scheme, payload);
-        }
+        let live = || {
+            let keys = keys.iter().zip(&self.secrets).enumerate();
+            keys.filter_map(|(index, (key, secret))| is_live(secret, now).then_some((index, key)))
+        };
+        let macs = || {
+            live().filter_map(|(index, key)| match key {
+                Key::Mac(key) => Some((index, key)),
+                Key::Public(_) | Key::Token(_) => None,
+            })
+        };
+        // A text that an answer to a hand-shake could MAC for anybody proves nothing (see `Challenge::macs`).
+        let is_answerable = |payload: &[Cow<'_, [u8]>]| {
+            let mut answerable = self.record.answerable.iter();
+            answerable.any(|values| values.allow_pieces(payload))
+        };
         let mut first = None;
+        let mut judge = |index: usize, tag: &Tag| {
+            let fold = |found, claimed: &Tag| found | tag.ct_eq(claimed);
+            if bool::from(group.tags.iter().fold(Choice::from(0), fold)) {
+                first = Some(first.map_or(index, |first: usize| first.min(index)));
+            }
+        };
+        let mut payload = Vec::with_capacity(TEXT_PIECES);
+        if text.uses_secret() {
+            for (index, key) in macs() {
+                payload.clear();
+                let secret = key.secret();
+                text.fill(&Filling { secret, ..*with }, &mut payload)?;
+                if !is_answerable(&payload) {
+                    judge(index, &key.compute(&payload));
+                }
+            }
+            return Ok(first);
+        }
+        text.fill(with, &mut payload)?;
+        let payload = prehashed(scheme, payload);
+        if !is_answerable(&payload) {
+            mac::under_each(macs(), &payload, judge);
+        }
         let mut message = None;
         let named = scheme.key_id.as_ref().and_then(|place| with.fields.get(place));
         let named = named.as_deref().and_then(|name| std::str::from_utf8(name).ok());
-        for (index, (key, secret)) in keys.iter().zip(&self.secrets).enumerate() {
-            if !is_live(secret, now) {
-                continue;
-            }
-            let matches = match key {
-                Key::Mac(key) => {
-                    if holds_secret {
-                        let secret = key.secret();
-                        payload.clear();
-                        text.fill(&Filling { secret, ..*with }, &mut payload)?;
-                    }
-                    // A text that an answer to a hand-shake could MAC for anybody proves nothing (see `Challenge::macs`).
-                    let answerable = &self.record.answerable;
-                    if answerable.iter().any(|values| values.allow_pieces(&payload)) {
-                        continue;
-                    }
-                    let tag = key.compute(&payload);
-                    let fold = |found, claimed: &Tag| found | tag.ct_eq(claimed);
-                    bool::from(group.tags.iter().fold(Choice::from(0), fold))
+        for (index, key) in live() {
+            if let (Key::Public(keys), Some(algorithm)) = (key, scheme.algorithm) {
+                let message: &Message = message.get_or_insert_with(|| algorithm.message(&payload));
+                let mut claimed = group.signatures.iter();
+                if claimed.any(|signature| keys.made(signature, algorithm, message, named)) {
+                    first = Some(first.map_or(index, |first| first.min(index)));
                 }
-                Key::Public(keys) => scheme.algorithm.is_some_and(|algorithm| {
-                    let message: &Message = message.get_or_insert_with(|| algorithm.message(&payload));
-                    let mut claimed = group.signatures.iter();
-                    claimed.any(|signature| keys.made(signature, algorithm, message, named))
-                }),
-                Key::Token(_) => false,
-            };
-            if matches {
-                first = first.or(Some(index));
             }
         }
         Ok(first)
