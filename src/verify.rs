@@ -25,6 +25,7 @@ mod canonical;
 mod challenge;
 mod coding;
 mod elsewhere;
+mod few;
 mod form;
 mod handover;
 mod hint;

@@ -55,16 +55,14 @@ pub(super) fn contentful_uri(target: &str) -> String {
 /// The headers that the header called `list` names, divided by commas: `name:value`, in order of their names, joined with
 /// `;` (Contentful). A header that is absent or repeated cannot be signed.
 pub(super) fn signed_headers(fields: &Fields<'_>, list: &HeaderName) -> Option<Vec<u8>> {
-    if fields.is_repeated(list) {
-        return None;
-    }
     let mut values = BTreeMap::new();
-    for name in fields.header(list)?.split(|b| *b == b',') {
+    for name in fields.only_header(list)?.split(|b| *b == b',') {
         let name = HeaderName::from_bytes(name.trim_ascii()).ok()?;
-        if fields.is_repeated(&name) || values.len() >= MAX_SIGNED_HEADERS {
+        let value = fields.only_header(&name)?;
+        if values.len() >= MAX_SIGNED_HEADERS {
             return None;
         }
-        values.insert(name.as_str().to_owned(), fields.header(&name)?);
+        values.insert(name.as_str().to_owned(), value);
     }
     let lines: Vec<Vec<u8>> = values
         .into_iter()

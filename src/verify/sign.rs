@@ -221,7 +221,7 @@ impl Verifier {
             }
         }
         let in_bytes = values.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-        let group = Group::signing(in_bytes.collect());
+        let group = Group::signing(in_bytes);
         let urls = self.urls(scheme, &fields);
         let url = urls.first().ok_or_else(|| CannotSign::Incomplete(title()))?;
         let key_of_secret = self.mac_key(index, secret);

@@ -3,9 +3,13 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use data_encoding::{BASE64, BASE64_NOPAD, BASE64URL, BASE64URL_NOPAD, Encoding as Codec, HEXLOWER_PERMISSIVE};
+use data_encoding::{BASE64, BASE64_NOPAD, BASE64URL, BASE64URL_NOPAD, Encoding as Codec};
+use http::HeaderValue;
+
+use crate::time::Timestamp;
 
 use super::Reason;
+use super::few::Few;
 use super::jws::Members;
 use super::mac::Tag;
 use super::place::{Fields, Place};
@@ -101,8 +105,8 @@ impl Encoding {
 
     fn decode_into(self, text: &[u8], room: &mut [u8]) -> Option<usize> {
         match self {
-            Self::Hex | Self::HexUpper => decode(&HEXLOWER_PERMISSIVE, text, room),
-            Self::Hex0x => decode(&HEXLOWER_PERMISSIVE, text.strip_prefix(b"0x")?, room),
+            Self::Hex | Self::HexUpper => decode_hex(text, room),
+            Self::Hex0x => decode_hex(text.strip_prefix(b"0x")?, room),
             Self::Base64 => decode(&BASE64, text, room),
             Self::Base64NoPad => decode(&BASE64_NOPAD, text, room),
             Self::Base64Url => decode(&BASE64URL, text, room),
@@ -111,7 +115,7 @@ impl Encoding {
                 if text.len() > 256 {
                     return None;
                 }
-                decode(&HEXLOWER_PERMISSIVE, &BASE64.decode(text).ok()?, room)
+                decode_hex(&BASE64.decode(text).ok()?, room)
             }
             Self::Base64Percent => {
                 if text.len() > MAX_ESCAPED {
@@ -146,6 +150,28 @@ impl Encoding {
 fn decode(codec: &Codec, text: &[u8], room: &mut [u8]) -> Option<usize> {
     let room = room.get_mut(..codec.decode_len(text.len()).ok()?)?;
     codec.decode_mut(text, room).ok()
+}
+
+/// Hexadecimal in either case. Nearly every signature is written in it, so it is read without a branch for each digit.
+fn decode_hex(text: &[u8], room: &mut [u8]) -> Option<usize> {
+    let (pairs, odd) = text.as_chunks::<2>();
+    let room = room.get_mut(..pairs.len()).filter(|_| odd.is_empty())?;
+    let mut seen = 0;
+    for (byte, [high, low]) in room.iter_mut().zip(pairs) {
+        let (high, low) = (hex_digit(*high), hex_digit(*low));
+        seen |= high | low;
+        *byte = (high << 4) | (low & 0xf);
+    }
+    (seen & NO_DIGIT == 0).then_some(pairs.len())
+}
+
+/// A bit that no digit's value has.
+const NO_DIGIT: u8 = 0x80;
+
+const fn hex_digit(byte: u8) -> u8 {
+    let (number, letter) = (byte.wrapping_sub(b'0'), (byte | 0x20).wrapping_sub(b'a'));
+    let number = if number < 10 { number } else { NO_DIGIT };
+    if letter < 6 { letter + 10 } else { number }
 }
 
 /// What candidates must be.
@@ -202,16 +228,35 @@ pub(super) struct Form {
 /// Candidates that share the header's other values.
 #[derive(Debug, Default)]
 pub(super) struct Group<'v> {
-    keys: Vec<(&'v [u8], &'v [u8])>,
+    keys: Few<(&'v [u8], &'v [u8])>,
     /// What the request claims.
-    pub(super) tags: Vec<Tag>,
+    pub(super) tags: Few<Tag>,
     /// What the request claims, where a public key judges it.
     pub(super) signatures: Vec<Vec<u8>>,
-    /// The characters of the time that these were signed with.
-    pub(super) timestamp: Option<Cow<'v, [u8]>>,
+    /// The time that these were signed with.
+    pub(super) time: Option<SignedTime<'v>>,
+}
+
+/// A time as a request shows it.
+#[derive(Debug)]
+pub(super) struct SignedTime<'v> {
+    /// Its characters.
+    pub(super) text: Cow<'v, [u8]>,
+    /// What they tell, if they tell a time.
+    pub(super) at: Option<Timestamp>,
 }
 
 impl<'v> Group<'v> {
+    /// The characters of the time.
+    pub(super) fn timestamp(&self) -> Option<&[u8]> {
+        self.time.as_ref().map(|time| time.text.as_ref())
+    }
+
+    /// The time that the signature covers, where it covers one.
+    pub(super) fn signed_at(&self) -> Option<Timestamp> {
+        self.time.as_ref()?.at
+    }
+
     /// The value of a key inside the header; a key that stands there with two values has none.
     pub(super) fn get(&self, key: &[u8]) -> Option<&'v [u8]> {
         let mut values = self.keys.iter().filter(|(k, _)| *k == key).map(|(_, v)| *v);
@@ -225,13 +270,10 @@ impl<'v> Group<'v> {
     }
 
     /// A group with these values, for signing.
-    pub(super) fn signing(keys: Vec<(&'v [u8], &'v [u8])>) -> Self {
-        Self {
-            keys,
-            tags: Vec::new(),
-            signatures: Vec::new(),
-            timestamp: None,
-        }
+    pub(super) fn signing(keys: impl Iterator<Item = (&'v [u8], &'v [u8])>) -> Self {
+        let mut group = Self::default();
+        group.keys.extend(keys);
+        group
     }
 }
 
@@ -276,23 +318,25 @@ impl Form {
     }
 
     /// The raw values, not empty, in their order.
-    pub(super) fn lines<'f>(&self, fields: &'f Fields<'_>) -> Result<Vec<Cow<'f, [u8]>>, Reason> {
-        let mut lines = Vec::new();
+    pub(super) fn lines<'f>(&self, fields: &'f Fields<'_>) -> Result<Few<Cow<'f, [u8]>>, Reason> {
+        let mut lines = Few::default();
+        let is_empty = |line: &[u8]| line.trim_ascii().is_empty();
         for place in &self.places {
             match place {
                 Place::Header(name) => {
-                    let all = fields.headers.get_all(name).iter();
-                    lines.extend(all.map(|value| Cow::Borrowed(value.as_bytes())));
+                    let all = fields.headers.get_all(name).iter().map(HeaderValue::as_bytes);
+                    lines.extend(all.filter(|line| !is_empty(line)).map(Cow::Borrowed));
                 }
                 Place::NumberedHeaders(before, after) => {
                     let names = (1..=self.max_n).map(|n| format!("{before}{n}{after}"));
-                    let found = names.filter_map(|name| fields.headers.get(name));
-                    lines.extend(found.map(|value| Cow::Borrowed(value.as_bytes())));
+                    let found = names
+                        .filter_map(|name| fields.headers.get(name))
+                        .map(HeaderValue::as_bytes);
+                    lines.extend(found.filter(|line| !is_empty(line)).map(Cow::Borrowed));
                 }
-                place => lines.extend(fields.get(place)),
+                place => lines.extend(fields.get(place).filter(|line| !is_empty(line))),
             }
         }
-        lines.retain(|line| !line.trim_ascii().is_empty());
         let is_single = self.parse == Parse::Plain && self.places.len() == 1;
         match lines.len() {
             0 => Err(Reason::MissingSignature),
@@ -308,9 +352,13 @@ impl Form {
 
     /// Takes the values apart. Entries that cannot be what is wanted are passed over; if none is left, the signature
     /// is malformed.
-    pub(super) fn groups<'v>(&self, lines: &'v [Cow<'_, [u8]>], wanted: Candidate) -> Result<Vec<Group<'v>>, Reason> {
+    pub(super) fn groups<'v>(
+        &self,
+        lines: &'v Few<Cow<'_, [u8]>>,
+        wanted: Candidate,
+    ) -> Result<Vec<Group<'v>>, Reason> {
         let mut groups = vec![Group::default()];
-        for line in lines {
+        for line in lines.iter() {
             match &self.parse {
                 Parse::KeyValue {
                     group_separator: Some(separator),
@@ -403,6 +451,9 @@ impl Form {
     /// The value without the prefix; white space around either is not part of it (SH-02).
     pub(super) fn strip<'v>(&self, value: &'v [u8]) -> Option<&'v [u8]> {
         let value = value.trim_ascii();
+        if self.prefix.is_empty() {
+            return Some(value);
+        }
         match value.strip_prefix(self.prefix.as_bytes()) {
             Some(rest) => Some(rest.trim_ascii()),
             None => self.prefix_optional.then_some(value),
@@ -449,19 +500,17 @@ impl Form {
 /// separator (`, `) is only how it is written.
 fn split<'v>(text: &'v [u8], separator: &str) -> impl Iterator<Item = &'v [u8]> {
     let separator = match separator.trim() {
-        "" => separator,
-        bare => bare,
+        "" => separator.as_bytes(),
+        bare => bare.as_bytes(),
     };
-    let separator = separator.as_bytes().to_vec();
     let mut rest = Some(text);
     std::iter::from_fn(move || {
         loop {
             let here = rest?;
-            let at = memchr::memmem::find(here, &separator).filter(|_| !separator.is_empty());
-            let part = match at {
-                Some(at) => {
-                    rest = here.get(at + separator.len()..);
-                    here.get(..at).unwrap_or_default()
+            let part = match find(here, separator) {
+                Some((part, after)) => {
+                    rest = Some(after);
+                    part
                 }
                 None => {
                     rest = None;
@@ -478,10 +527,19 @@ fn split<'v>(text: &'v [u8], separator: &str) -> impl Iterator<Item = &'v [u8]> 
 
 /// Cuts at the first `mark` and trims both sides.
 fn cut<'v>(text: &'v [u8], mark: &[u8]) -> Option<(&'v [u8], &'v [u8])> {
-    let at = memchr::memmem::find(text, mark)?;
-    let before = text.get(..at)?.trim_ascii();
-    let after = text.get(at + mark.len()..)?.trim_ascii();
-    Some((before, after))
+    let (before, after) = find(text, mark)?;
+    Some((before.trim_ascii(), after.trim_ascii()))
+}
+
+/// What stands before and after the first `mark`, which is nearly always a single byte.
+fn find<'v>(text: &'v [u8], mark: &[u8]) -> Option<(&'v [u8], &'v [u8])> {
+    let at = match mark {
+        [] => None,
+        [byte] => memchr::memchr(*byte, text),
+        mark => memchr::memmem::find(text, mark),
+    }?;
+    let (before, after) = text.split_at_checked(at)?;
+    Some((before, after.get(mark.len()..)?))
 }
 
 #[cfg(test)]
@@ -500,7 +558,13 @@ mod tests {
         }
     }
 
-    fn read<'v>(form: &Form, lines: &'v [Cow<'_, [u8]>]) -> Result<Vec<Group<'v>>, Reason> {
+    fn as_lines<const N: usize>(texts: [&str; N]) -> Few<Cow<'_, [u8]>> {
+        let mut lines = Few::default();
+        lines.extend(texts.map(|text| Cow::Borrowed(text.as_bytes())));
+        lines
+    }
+
+    fn read<'v>(form: &Form, lines: &'v Few<Cow<'_, [u8]>>) -> Result<Vec<Group<'v>>, Reason> {
         form.groups(lines, Candidate::Digest(2))
     }
 
@@ -518,6 +582,13 @@ mod tests {
             assert!(Encoding::Hex.decode(bad.as_bytes()).is_none(), "{bad}");
         }
         assert!(Encoding::Hex.decode(&[b'a'; 8192]).is_none());
+        for byte in 0..=u8::MAX {
+            for text in [[byte, b'0'], [b'0', byte]] {
+                let known = data_encoding::HEXLOWER_PERMISSIVE.decode(&text).ok();
+                let found = Encoding::Hex.decode(&text).map(|tag| tag.as_slice().to_vec());
+                assert_eq!(found, known, "{text:?}");
+            }
+        }
     }
 
     #[test]
@@ -550,12 +621,12 @@ mod tests {
             group_separator: None,
         });
         for text in ["t=1, v1=abcd ,  v0=00", "v0=00,v1=abcd,t=1", "t=1,v1=abcd,x=y,,noise"] {
-            let lines = [Cow::Borrowed(text.as_bytes())];
+            let lines = as_lines([text]);
             let groups = read(&form, &lines).unwrap();
             assert_eq!(tags(&groups), [[0xab, 0xcd]], "{text}");
             assert_eq!(groups[0].get(b"t"), Some(&b"1"[..]), "{text}");
         }
-        let split = ["t=1", "v1=abcd", "v0=00"].map(|line| Cow::Borrowed(line.as_bytes()));
+        let split = as_lines(["t=1", "v1=abcd", "v0=00"]);
         assert_eq!(read(&form, &split).unwrap()[0].get(b"t"), Some(&b"1"[..]));
     }
 
@@ -568,7 +639,7 @@ mod tests {
         });
         assert_eq!(form.write(&[0xab, 0xcd], &[("t", "1")]), "t=1, v1=abcd");
         for text in ["t=1, v1=abcd", "t=1,v1=abcd"] {
-            let lines = [Cow::Borrowed(text.as_bytes())];
+            let lines = as_lines([text]);
             assert_eq!(tags(&read(&form, &lines).unwrap()), [[0xab, 0xcd]], "{text}");
         }
     }
@@ -580,7 +651,7 @@ mod tests {
             keys: vec!["v1".into()],
             group_separator: None,
         });
-        let lines = [Cow::Borrowed(&b"t=1,t=2,v1=abcd"[..])];
+        let lines = as_lines(["t=1,t=2,v1=abcd"]);
         assert_eq!(read(&form, &lines).unwrap()[0].get(b"t"), None);
     }
 
@@ -591,7 +662,7 @@ mod tests {
             keys: vec!["v1".into()],
             group_separator: Some(" ".into()),
         });
-        let lines = [Cow::Borrowed(&b"t=1,v1=abcd t=2,v1=0102"[..])];
+        let lines = as_lines(["t=1,v1=abcd t=2,v1=0102"]);
         let groups = read(&form, &lines).unwrap();
         let times: Vec<_> = groups.iter().map(|g| g.get(b"t").unwrap()).collect();
         assert_eq!(times, [b"1", b"2"]);
@@ -605,16 +676,16 @@ mod tests {
             tag: "v1".into(),
             public_key_tag: None,
         });
-        let lines = [Cow::Borrowed(&b"v1,zz v1,abcd v2,0102 v1a,0304 0506"[..])];
+        let lines = as_lines(["v1,zz v1,abcd v2,0102 v1a,0304 0506"]);
         assert_eq!(tags(&read(&form, &lines).unwrap()), [[0xab, 0xcd]]);
-        let lines = [Cow::Borrowed(&b"v2,abcd"[..])];
+        let lines = as_lines(["v2,abcd"]);
         assert_eq!(read(&form, &lines).unwrap_err(), Reason::MalformedSignature);
     }
 
     #[test]
     fn the_first_position_is_the_time() {
         let form = form(Parse::Positional { separator: ",".into() });
-        let lines = [Cow::Borrowed(&b"1700,abcd,0102"[..])];
+        let lines = as_lines(["1700,abcd,0102"]);
         let groups = read(&form, &lines).unwrap();
         assert_eq!(groups[0].get(b"0"), Some(&b"1700"[..]));
         assert_eq!(tags(&groups), [[0xab, 0xcd], [1, 2]]);
@@ -624,7 +695,7 @@ mod tests {
     fn the_number_of_candidates_is_bounded() {
         let form = form(Parse::List { separator: ",".into() });
         let many = vec!["abcd"; MAX_CANDIDATES + 1].join(",");
-        let lines = [Cow::Borrowed(many.as_bytes())];
+        let lines = as_lines([&many]);
         assert_eq!(read(&form, &lines).unwrap_err(), Reason::MalformedSignature);
     }
 }

@@ -495,8 +495,7 @@ fn param<'a>(name: &str, with: &Filling<'a>) -> Option<&'a [u8]> {
 
 fn lookup<'a>(place: &'a Place, with: &Filling<'a>) -> Option<Cow<'a, [u8]>> {
     match place {
-        // Two lines with one name: nobody can say which one is signed.
-        Place::Header(name) if with.fields.is_repeated(name) => None,
+        Place::Header(name) => with.fields.only_header(name).map(Cow::Borrowed),
         Place::Signature(key) => with.group?.get(key.as_bytes()).map(Cow::Borrowed),
         place => with.fields.get(place),
     }
@@ -511,12 +510,12 @@ fn header_lines(names: &[u8], fields: &Fields<'_>) -> Option<Vec<u8>> {
     let names = names.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     for (index, name) in names.filter(|name| !name.is_empty()).enumerate() {
         let header = HeaderName::from_bytes(name).ok()?;
-        if index >= MAX_LISTED || fields.is_repeated(&header) {
+        if index >= MAX_LISTED {
             return None;
         }
         out.extend_from_slice(name);
         out.extend_from_slice(b": ");
-        out.extend_from_slice(fields.header(&header)?);
+        out.extend_from_slice(fields.only_header(&header)?);
         out.push(b'\n');
     }
     Some(out)

@@ -15,13 +15,14 @@ use crate::time::Timestamp;
 
 use super::challenge::{Challenge, Handshake};
 use super::coding;
+use super::few::Few;
 use super::json;
 use super::mac::{self, MacKey, Tag};
 use super::place::{Fields, Place};
 use super::public_key::Message;
 use super::record::{Kind, Record, Scheme, TimeRule};
 use super::secrets::{Key, prepare};
-use super::signature::{Candidate, Group};
+use super::signature::{Candidate, Group, SignedTime};
 use super::template::{Filling, Missing, Template};
 use super::url::{self, PublicUrl};
 use super::window::Window;
@@ -183,7 +184,8 @@ enum Judged {
         secret_index: Option<usize>,
         signed_at: Option<Timestamp>,
     },
-    Challenge(ChallengeAnswer),
+    /// Few requests are one, and all would pay for its size.
+    Challenge(Box<ChallengeAnswer>),
 }
 
 impl Verifier {
@@ -316,7 +318,7 @@ impl Verifier {
     /// The refusal, with the request.
     pub fn verify(&self, request: RawRequest) -> Result<Verified, Rejected> {
         match self.judge(&request) {
-            Ok((Judged::Challenge(answer), _)) => Ok(Verified::Challenge(answer)),
+            Ok((Judged::Challenge(answer), _)) => Ok(Verified::Challenge(*answer)),
             Ok((
                 Judged::Event {
                     secret_index,
@@ -418,8 +420,7 @@ impl Verifier {
         let rule = scheme.time.as_ref()?;
         let lines = scheme.signature.lines(&fields).ok()?;
         let groups = scheme.signature.groups(&lines, self.wanted(scheme)).ok()?;
-        let text = signed_time(rule, &fields, groups.first()?)?;
-        let signed = rule.unit.parse(&text)?;
+        let signed = signed_time(rule, &fields, groups.first()?)?.at?;
         Some(head.received_at.as_millis().saturating_sub(signed.as_millis()))
     }
 
@@ -529,7 +530,7 @@ impl Verifier {
         fields: &Fields<'_>,
         verified: bool,
         now: Timestamp,
-    ) -> Result<Option<ChallengeAnswer>, Reason> {
+    ) -> Result<Option<Box<ChallengeAnswer>>, Reason> {
         let mut challenges = self.challenges();
         let Some(asked) = challenges.find(|c| c.verify_first == verified && c.is_asked(fields)) else {
             return Ok(None);
@@ -545,7 +546,7 @@ impl Verifier {
             mac: live.and_then(|secret| self.mac_key(index, secret)),
         });
         match handshake {
-            Handshake::Answered(answer) => Ok(Some(answer)),
+            Handshake::Answered(answer) => Ok(Some(Box::new(answer))),
             Handshake::CheckFailed => Err(Reason::WrongSignature),
             Handshake::NotOne => Ok(None),
         }
@@ -608,7 +609,7 @@ impl Verifier {
         &self,
         scheme: &'v Scheme,
         fields: &'v Fields<'_>,
-        lines: &'v [Cow<'_, [u8]>],
+        lines: &'v Few<Cow<'_, [u8]>>,
         now: Timestamp,
     ) -> Result<Vec<Group<'v>>, Reason> {
         let mut groups = scheme.signature.groups(lines, self.wanted(scheme))?;
@@ -617,9 +618,9 @@ impl Verifier {
         };
         let mut refused = Reason::MalformedSignature;
         groups.retain_mut(|group| {
-            group.timestamp = signed_time(rule, fields, group);
+            group.time = signed_time(rule, fields, group);
             let fresh = match rule.place.is_in_head() {
-                true => self.judge_time(rule, group.timestamp.as_deref(), now),
+                true => self.judge_time(rule, group.time.as_ref(), now),
                 false => Ok(()),
             };
             fresh.map_err(|reason| refused = reason).is_ok()
@@ -627,8 +628,10 @@ impl Verifier {
         if groups.is_empty() { Err(refused) } else { Ok(groups) }
     }
 
-    fn judge_time(&self, rule: &TimeRule, text: Option<&[u8]>, now: Timestamp) -> Result<(), Reason> {
-        let text = text.filter(|text| !text.is_empty()).ok_or(Reason::MissingTimestamp)?;
+    fn judge_time(&self, rule: &TimeRule, time: Option<&SignedTime<'_>>, now: Timestamp) -> Result<(), Reason> {
+        let time = time
+            .filter(|time| !time.text.is_empty())
+            .ok_or(Reason::MissingTimestamp)?;
         let window = match self.tolerance {
             Some(Tolerance::Off) => None,
             Some(Tolerance::Within(tolerance)) => Some(Window {
@@ -638,7 +641,7 @@ impl Verifier {
             None => rule.window,
         };
         // Also where age is not judged: with nothing between time and body, bytes of one could be moved to the other.
-        let signed = rule.unit.parse(text).ok_or(Reason::MalformedTimestamp)?;
+        let signed = time.at.ok_or(Reason::MalformedTimestamp)?;
         window.map_or(Ok(()), |window| window.judge(rule.unit, signed, now))
     }
 
@@ -659,11 +662,7 @@ impl Verifier {
             // Which spelling of the URL fits is no secret, so the first one ends the search.
             for url in urls.iter() {
                 match self.judge_claim(index, scheme, fields, claim, url, now) {
-                    Ok(secret) => {
-                        let unit = scheme.time.as_ref().map(|rule| rule.unit);
-                        let signed_at = unit.and_then(|unit| unit.parse(claim.timestamp.as_deref()?));
-                        return Ok((secret, signed_at));
-                    }
+                    Ok(secret) => return Ok((secret, claim.signed_at())),
                     Err(Reason::WrongSignature) => {}
                     Err(reason) => refused = reason,
                 }
@@ -684,7 +683,7 @@ impl Verifier {
         let with = Filling {
             fields,
             params: &self.params,
-            timestamp: claim.timestamp.as_deref(),
+            timestamp: claim.timestamp(),
             url,
             group: Some(claim),
             secret: None,
@@ -797,7 +796,10 @@ impl Verifier {
             }
         }
         match &scheme.time {
-            Some(rule) if !rule.place.is_in_head() => self.judge_time(rule, with.timestamp, now),
+            Some(rule) if !rule.place.is_in_head() => {
+                let time = with.group.and_then(|group| group.time.as_ref());
+                self.judge_time(rule, time, now)
+            }
             _ => Ok(()),
         }
     }
@@ -806,7 +808,7 @@ impl Verifier {
         let lines = scheme.signature.lines(fields)?;
         let mut first = None;
         let mut is_readable = false;
-        for line in &lines {
+        for line in lines.iter() {
             let Some(claimed) = self.token(scheme, line) else {
                 continue;
             };
@@ -895,12 +897,14 @@ pub(super) fn head_fields(head: &RequestHead) -> Fields<'_> {
     Fields::new(&head.method, &head.target, &head.headers, &[], &[])
 }
 
-fn signed_time<'v>(rule: &TimeRule, fields: &'v Fields<'_>, group: &Group<'v>) -> Option<Cow<'v, [u8]>> {
-    match &rule.place {
+fn signed_time<'v>(rule: &TimeRule, fields: &'v Fields<'_>, group: &Group<'v>) -> Option<SignedTime<'v>> {
+    let text = match &rule.place {
         Place::Signature(key) => group.get(key.as_bytes()).map(Cow::Borrowed),
-        Place::Header(name) if fields.is_repeated(name) => None,
+        Place::Header(name) => fields.only_header(name).map(Cow::Borrowed),
         place => fields.get(place),
-    }
+    }?;
+    let at = rule.unit.parse(&text);
+    Some(SignedTime { text, at })
 }
 
 fn check_public_url(

@@ -51,20 +51,21 @@ impl TimeUnit {
     /// The time that `text` tells. The unit is never guessed from the number's size (TS-05), unless the record says that
     /// the provider sends either.
     pub(super) fn parse(self, text: &[u8]) -> Option<Timestamp> {
-        let text = std::str::from_utf8(text).ok()?;
+        let in_words = || std::str::from_utf8(text).ok();
         match self {
             Self::Seconds => Some(Timestamp::from_secs(number(text)?)),
             Self::Millis => Some(Timestamp::from_millis(number(text)?)),
             Self::Rfc3339 => {
-                let time: jiff::Timestamp = text.parse().ok()?;
+                let time: jiff::Timestamp = in_words()?.parse().ok()?;
                 Some(Timestamp::from_millis(time.as_millisecond()))
             }
             Self::HttpDate => {
-                let time = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
+                let parser = jiff::fmt::rfc2822::DateTimeParser::new();
+                let time = parser.parse_timestamp(in_words()?).ok()?;
                 Some(Timestamp::from_millis(time.as_millisecond()))
             }
-            Self::Datetime => Self::Rfc3339.parse(text.as_bytes()).or_else(|| {
-                let time: jiff::civil::DateTime = text.parse().ok()?;
+            Self::Datetime => Self::Rfc3339.parse(text).or_else(|| {
+                let time: jiff::civil::DateTime = in_words()?.parse().ok()?;
                 let time = jiff::tz::TimeZone::UTC.to_timestamp(time).ok()?;
                 Some(Timestamp::from_millis(time.as_millisecond()))
             }),
@@ -74,7 +75,7 @@ impl TimeUnit {
             },
             Self::DateOrSeconds => {
                 let mut forms = [Self::HttpDate, Self::Datetime, Self::Seconds].into_iter();
-                forms.find_map(|form| form.parse(text.as_bytes()))
+                forms.find_map(|form| form.parse(text))
             }
         }
     }
@@ -106,8 +107,12 @@ impl TimeUnit {
 }
 
 /// Digits only: no sign, no fraction, no exponent.
-fn number(text: &str) -> Option<i64> {
-    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
+fn number(text: &[u8]) -> Option<i64> {
+    let digit = |byte: &u8| byte.is_ascii_digit().then(|| i64::from(byte - b'0'));
+    let (first, rest) = text.split_first()?;
+    rest.iter().try_fold(digit(first)?, |number, byte| {
+        number.checked_mul(10)?.checked_add(digit(byte)?)
+    })
 }
 
 /// How far from now a signed time may lie. Both ends belong to the window (TS-04).

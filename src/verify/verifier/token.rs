@@ -77,7 +77,7 @@ impl Verifier {
         if rules.detached {
             let group = Group::default();
             if let Some(rule) = scheme.time.as_ref().filter(|rule| rule.place.is_in_head()) {
-                self.judge_time(rule, signed_time(rule, fields, &group).as_deref(), now)?;
+                self.judge_time(rule, signed_time(rule, fields, &group).as_ref(), now)?;
             }
         } else {
             token.payload = token.jws.payload()?;
@@ -109,15 +109,14 @@ impl Verifier {
         for (name, text) in token.jws.header_texts() {
             group.set(name.as_bytes(), text.as_bytes());
         }
-        let time = scheme.time.as_ref();
-        group.timestamp = time.and_then(|rule| signed_time(rule, fields, &group));
+        group.time = scheme.time.as_ref().and_then(|rule| signed_time(rule, fields, &group));
         let urls = self.urls(scheme, fields);
         let mut refused = Reason::WrongSignature;
         for url in urls.iter() {
             let with = Filling {
                 fields,
                 params: &self.params,
-                timestamp: group.timestamp.as_deref(),
+                timestamp: group.timestamp(),
                 url,
                 group: Some(&group),
                 secret: None,
@@ -133,8 +132,7 @@ impl Verifier {
                 .ok_or(Reason::WrongSignature)?;
             let Some(claims) = &token.claims else {
                 self.judge_rest(scheme, &with, now)?;
-                let signed_at = time.and_then(|rule| rule.unit.parse(with.timestamp?));
-                return Ok((secret, signed_at));
+                return Ok((secret, group.signed_at()));
             };
             match rules.judge_claims(claims, &with) {
                 Ok(()) => {
