@@ -55,3 +55,9 @@ proptest! {
         bodies::challenges(&data);
     }
 }
+
+/// Found by fuzzing: a hand-shake whose check fails under the provider's own status has no body, and so no type.
+#[test]
+fn a_hand_shake_that_fails_its_check_is_answered_without_a_body() {
+    bodies::challenges(b"\xd6\xe4\nverify\n{\r\n\xff\r0\r};");
+}
