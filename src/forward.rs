@@ -51,14 +51,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::error;
 
-use crate::forward::driver::{Common, Driver, Source};
+use crate::forward::driver::{Common, Driver};
 use crate::forward::lane::LaneStatus;
 use crate::forward::orders::Obey;
 use crate::forward::settings::{SourceSettings, UpstreamSettings};
 use crate::id::{SourceName, UpstreamName};
 use crate::store::{Store, StoreError};
 use crate::telemetry::metrics::Metrics;
-use crate::time::{Clock, Timestamp};
+use crate::time::Clock;
 use crate::verify::Verifier;
 
 /// The running lanes. Cheap to clone; all clones are the same forwarder.
@@ -145,11 +145,7 @@ impl Forwarder {
         clock: Clock,
         tracker: TaskTracker,
     ) -> Self {
-        // What was received before this start may have been waited for.
-        let since = Timestamp::from_millis(i64::MIN);
-        let sources = sources
-            .into_iter()
-            .map(|(name, settings)| (name, Arc::new(Source::new(settings, since))));
+        let sources = sources.into_iter().map(|(name, settings)| (name, Arc::new(settings)));
         let common = Arc::new(Common {
             sources: ArcSwap::from_pointee(sources.collect()),
             store,
@@ -182,7 +178,8 @@ impl Forwarder {
     /// - A removed one makes no further attempt. Those that run end by themselves and are settled. Senders that wait for a
     ///   slot are told.
     /// - A source's settings hold for the next attempt. Events of a source that is gone are delivered as they were received,
-    ///   as after a start without it. Events that were received before a source became synchronous are delivered as promised.
+    ///   as after a start without it. An event whose sender did not wait is delivered as promised, also once
+    ///   its source has become synchronous.
     pub fn reconfigure(
         &self,
         upstreams: Vec<UpstreamSettings>,
@@ -191,12 +188,7 @@ impl Forwarder {
         if self.stop.is_cancelled() {
             return;
         }
-        let now = self.common.clock.now();
-        let before = self.common.sources.load_full();
-        let sources = sources.into_iter().map(|(name, settings)| {
-            let source = Source::after(before.get(&name).map(Arc::as_ref), settings, now);
-            (name, Arc::new(source))
-        });
+        let sources = sources.into_iter().map(|(name, settings)| (name, Arc::new(settings)));
         self.common.sources.store(Arc::new(sources.collect()));
         self.have_lanes(upstreams);
     }
@@ -258,7 +250,7 @@ impl Forwarder {
     /// Where requests of a source carry what its provider proves them with, while the source is configured.
     pub fn proof_places(&self, source: &SourceName) -> ProofPlaces {
         let sources = self.common.sources.load();
-        ProofPlaces(sources.get(source).map(|source| Arc::clone(&source.settings.verifier)))
+        ProofPlaces(sources.get(source).map(|source| Arc::clone(&source.verifier)))
     }
 
     /// The upstreams with their lanes as they are now, by name.

@@ -304,6 +304,7 @@ impl Ingest {
                 .flatten(),
             key: dedupe_key,
             body_mark,
+            awaited: source.synchronous.is_some(),
             request: event,
         };
         if let Some(synchronous) = source.synchronous {

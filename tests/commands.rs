@@ -138,6 +138,7 @@ impl Server {
             content: None,
             body_mark: key::body_mark(&request),
             request,
+            awaited: false,
         };
         self.store.append(event).await.unwrap().event()
     }

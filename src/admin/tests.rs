@@ -319,6 +319,7 @@ async fn append(admin: &Running, id: &str, body: &[u8]) -> EventId {
         key: DedupeKey::from_parts(Sha256::digest(id.as_bytes()).into(), KeyKind::Rule),
         content: None,
         body_mark: [0; 8],
+        awaited: false,
     };
     admin.store.append(event).await.unwrap().event()
 }

@@ -40,10 +40,10 @@ use crate::forward::orders::{Obey, Orders};
 use crate::forward::settings::{SourceSettings, UpstreamSettings};
 use crate::id::{SourceName, UpstreamName};
 use crate::net::connections::Connections;
-use crate::store::model::{LaneRecord, LaneSave, LeasedDispatch, StoredEvent};
+use crate::store::model::{LaneRecord, LaneSave, LeasedDispatch};
 use crate::store::{Feed, Store, StoreError};
 use crate::telemetry::metrics::{Metrics, UpstreamMetrics};
-use crate::time::{Clock, Monotonic, Timestamp};
+use crate::time::{Clock, Monotonic};
 
 /// How often idle connections are closed and the lane's record is looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -73,36 +73,10 @@ pub(super) struct Common {
     pub(super) cut: CancellationToken,
 }
 
-pub(super) type Sources = HashMap<SourceName, Arc<Source>>;
-
-/// A source as it is now.
-#[derive(Debug)]
-pub(super) struct Source {
-    pub(super) settings: SourceSettings,
-    /// Nobody waited for the answers to what was received before, as far as is known.
-    waits_since: Timestamp,
-}
-
-impl Source {
-    pub(super) fn new(settings: SourceSettings, waits_since: Timestamp) -> Self {
-        Self { settings, waits_since }
-    }
-
-    /// The source with other settings. One whose senders did not wait before has events which were promised their attempts;
-    /// those of one whose senders did are dealt with as ever.
-    pub(super) fn after(before: Option<&Self>, settings: SourceSettings, now: Timestamp) -> Self {
-        let waited = before.filter(|before| before.settings.synchronous.is_some());
-        Self::new(settings, waited.map_or(now, |before| before.waits_since))
-    }
-
-    /// Whether a sender may have waited for the answer to this event.
-    fn waited_for(&self, event: &StoredEvent) -> bool {
-        event.received_at >= self.waits_since
-    }
-}
+pub(super) type Sources = HashMap<SourceName, Arc<SourceSettings>>;
 
 impl Common {
-    pub(super) fn source(&self, name: &SourceName) -> Option<Arc<Source>> {
+    pub(super) fn source(&self, name: &SourceName) -> Option<Arc<SourceSettings>> {
         self.sources.load().get(name).cloned()
     }
 }

@@ -132,6 +132,7 @@ mod tests {
             delivery_id: Some("evt_1".to_owned()),
             event_type: None,
             verified: true,
+            awaited: false,
             received_at,
             method: Method::POST,
             target: PathAndQuery::from_static("/webhooks/stripe?a=%2f&b"),

@@ -112,6 +112,7 @@ mod tests {
             delivery_id: None,
             event_type: None,
             verified: true,
+            awaited: false,
             received_at: RECEIVED_AT,
             method: Method::POST,
             target: "/webhooks/stripe".parse().unwrap(),

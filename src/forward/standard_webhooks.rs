@@ -164,6 +164,7 @@ mod tests {
             delivery_id: None,
             event_type: None,
             verified: true,
+            awaited: false,
             received_at,
             method: Method::POST,
             target: "/webhooks/gitlab".parse().unwrap(),

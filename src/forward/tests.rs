@@ -250,6 +250,11 @@ impl Scene {
     }
 
     async fn add(&self, upstream: &str, delivery: &str) -> EventId {
+        self.append(upstream, delivery, false).await
+    }
+
+    /// `awaited`: its sender waits for the upstream's answer.
+    async fn append(&self, upstream: &str, delivery: &str, awaited: bool) -> EventId {
         let number = self.next.fetch_add(1, Ordering::SeqCst);
         let request = RawRequest {
             head: RequestHead {
@@ -271,6 +276,7 @@ impl Scene {
             key: DedupeKey::from_parts(key, KeyKind::Rule),
             content: None,
             body_mark: [0; 8],
+            awaited,
         };
         self.store.append(event).await.unwrap().event()
     }

@@ -38,6 +38,7 @@ impl Append {
             key,
             content,
             body_mark,
+            awaited,
         } = new;
         let proof = request.proof();
         let scope = match (proof.scope.as_deref(), request.record_scope()) {
@@ -60,6 +61,7 @@ impl Append {
             delivery_id,
             event_type,
             verified,
+            awaited,
             received_at: request.head.received_at,
             method: request.head.method,
             target: request.head.target,

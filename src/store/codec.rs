@@ -1,7 +1,7 @@
 //! How the parts of an event that nobody searches are written into one column.
 //!
-//! `head` holds method, target, authority, client, scope, secret label, whether a signature was checked, and the header
-//! list. One blob instead of eight columns costs the writer thread one bind instead of eight, and it is made by the
+//! `head` holds method, target, authority, client, scope, secret label, whether a signature was checked, whether the
+//! sender waited for the upstream's answer, and the header list. One blob instead of eight columns costs the writer thread one bind instead of eight, and it is made by the
 //! calling task. Every field has its length in front; the first byte is the layout's version.
 
 use std::net::IpAddr;
@@ -14,6 +14,10 @@ use crate::headers;
 use crate::store::model::StoredEvent;
 
 const VERSION: u8 = 1;
+
+/// Bits of the flags.
+const VERIFIED: u8 = 1;
+const AWAITED: u8 = 2;
 
 /// Why a stored head could not be read: the row is damaged, or a newer version wrote it.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +41,8 @@ pub struct Head {
     pub secret_label: Option<String>,
     /// Whether a signature was checked.
     pub verified: bool,
+    /// Whether its sender waited for the upstream's answer.
+    pub awaited: bool,
     /// The header list.
     pub headers: HeaderMap,
 }
@@ -45,7 +51,8 @@ pub struct Head {
 pub fn encode_head(event: &StoredEvent) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     out.put_u8(VERSION);
-    out.put_u8(u8::from(event.verified));
+    let flag = |is: bool, bit| if is { bit } else { 0 };
+    out.put_u8(flag(event.verified, VERIFIED) | flag(event.awaited, AWAITED));
     put(&mut out, Some(event.method.as_str()));
     put(&mut out, Some(event.target.as_str()));
     put(&mut out, event.authority.as_deref());
@@ -71,7 +78,7 @@ pub fn decode_head(bytes: Vec<u8>) -> Result<Head, DamagedHead> {
     if byte(&mut bytes)? != VERSION {
         return Err(DamagedHead);
     }
-    let verified = byte(&mut bytes)? == 1;
+    let flags = byte(&mut bytes)?;
     let method = text(&mut bytes)?.ok_or(DamagedHead)?;
     let target = text(&mut bytes)?.ok_or(DamagedHead)?;
     let authority = text(&mut bytes)?;
@@ -89,7 +96,8 @@ pub fn decode_head(bytes: Vec<u8>) -> Result<Head, DamagedHead> {
         client,
         scope,
         secret_label,
-        verified,
+        verified: flags & VERIFIED != 0,
+        awaited: flags & AWAITED != 0,
         headers: headers::decode(bytes).map_err(|_damaged| DamagedHead)?,
     })
 }
@@ -163,6 +171,7 @@ mod tests {
             delivery_id: None,
             event_type: None,
             verified: true,
+            awaited: true,
             received_at: Timestamp::from_millis(1),
             method: Method::POST,
             target: "/a%20b?c=%zz".parse().unwrap(),
@@ -183,7 +192,16 @@ mod tests {
         assert_eq!(head.client, event.client);
         assert_eq!(head.scope, event.scope, "an empty scope is not none");
         assert_eq!(head.secret_label, None);
-        assert!(head.verified);
+        assert!(head.verified && head.awaited);
+        for (verified, awaited) in [(true, false), (false, true), (false, false)] {
+            let event = StoredEvent {
+                verified,
+                awaited,
+                ..event.clone()
+            };
+            let head = decode_head(encode_head(&event)).unwrap();
+            assert_eq!((head.verified, head.awaited), (verified, awaited));
+        }
         assert_eq!(head.headers, event.headers);
     }
 

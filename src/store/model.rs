@@ -32,6 +32,8 @@ pub struct NewEvent {
     pub content: Option<[u8; 32]>,
     /// See [`BodyMark`].
     pub body_mark: BodyMark,
+    /// Whether its sender waits for the upstream's answer. Who does not is promised attempts by the 200.
+    pub awaited: bool,
 }
 
 /// Proof that an event is durable: committed and synced, or the duplicate of one that is (P1).
@@ -232,6 +234,8 @@ pub struct StoredEvent {
     pub event_type: Option<String>,
     /// Whether a signature was checked (`kind = "none"` does not).
     pub verified: bool,
+    /// Whether its sender waited for the upstream's answer.
+    pub awaited: bool,
     /// When its head was complete.
     pub received_at: Timestamp,
     /// As received.

@@ -391,6 +391,7 @@ fn event(verifier: &Verifier, upstreams: &Arc<[UpstreamName]>, id: u64, body: &B
         content: None,
         body_mark: key::body_mark(&request),
         request,
+        awaited: false,
     }
 }
 

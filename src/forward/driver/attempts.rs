@@ -85,7 +85,7 @@ impl Driver {
     async fn exchange(&self, dispatch: &LeasedDispatch, now: Timestamp) -> Answer {
         let setup = self.setup.load_full();
         let source = self.common.source(&dispatch.event.source);
-        let source = source.as_ref().map(|source| &source.settings);
+        let source = source.as_deref();
         let target = source.and_then(|source| source.forward_path.as_ref());
         let verifier = source.map(|source| &*source.verifier);
         let signature = signature::headers(&setup.settings.signature, verifier, &dispatch.event, now);
@@ -129,7 +129,7 @@ impl Driver {
         };
         let dice = Dice(rand::random());
         let source = self.common.source(&dispatch.event.source);
-        let next = match (due, source.and_then(|source| source.settings.synchronous)) {
+        let next = match (due, source.and_then(|source| source.synchronous)) {
             (Some(due), Some(synchronous)) => {
                 outcome::next_while_waited_for(&answer.outcome, synchronous.late, retry, &context, due, dice)
             }

@@ -141,13 +141,11 @@ impl Driver {
         }
     }
 
-    /// What the source of a dispatch says of senders that wait, if one may have waited for it.
+    /// What the source of a dispatch says of senders that wait, if one waited for it. One that did not was promised the
+    /// attempts by its 200, whatever the source has become since.
     fn synchronous(&self, dispatch: &LeasedDispatch) -> Option<Synchronous> {
         let source = self.common.source(&dispatch.event.source)?;
-        source
-            .settings
-            .synchronous
-            .filter(|_| source.waited_for(&dispatch.event))
+        source.synchronous.filter(|_| dispatch.event.awaited)
     }
 
     /// A dispatch from the queue, unless its sender waited for it and it is not to be attempted any more.

@@ -69,7 +69,7 @@ impl Scene {
     async fn ask(&self, delivery: &str, synchronous: Synchronous) -> tokio::sync::oneshot::Receiver<Answered> {
         let mut key = [0; 32];
         key[..4].copy_from_slice(&self.next.load(Ordering::SeqCst).to_be_bytes());
-        let event = self.add("app", delivery).await;
+        let event = self.append("app", delivery, true).await;
         let (clock, received_at) = (Clock::system(), event.received_at());
         let question = Question {
             want: Want {
@@ -325,24 +325,28 @@ async fn senders_that_wait_for_a_removed_upstream_are_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_received_before_its_source_became_synchronous_is_delivered_as_promised() {
+async fn what_no_sender_waited_for_is_delivered_as_promised_also_once_its_source_is_synchronous() {
     let app = App::start(|_, count| Reply::Status(if count == 0 { 503 } else { 200 })).await;
-    let settings = UpstreamSettings {
-        retry: Retry {
-            first: Duration::from_secs(2),
-            max: Duration::from_secs(2),
-            ..Retry::default()
-        },
-        ..app.settings("app")
+    let scene = Scene::start(vec![app.settings("app")]);
+    let gone_at_once = Synchronous {
+        patience: Duration::from_millis(1),
+        late: Late::Dead,
     };
-    let scene = Scene::start(vec![settings.clone()]);
-    scene
-        .reconfigure(vec![settings.clone()], Some(source(None, None)))
-        .await;
+    let promised = scene.reconfigure(vec![app.settings("app")], Some(source(None, None)));
+    promised.await;
     scene.forwarder.pause(&name("app")).await.unwrap();
-    let ids = scene.add_some(3).await;
-    scene.reconfigure(vec![settings], Some(source(None, Some(WAITS)))).await;
+    let mut ids = scene.add_some(3).await;
+    scene
+        .reconfigure(vec![app.settings("app")], Some(source(None, Some(gone_at_once))))
+        .await;
+    // By requests that began before, and ended under the configuration that they began with.
+    for delivery in ["late", "later"] {
+        ids.push(scene.add("app", delivery).await);
+    }
+    let awaited = scene.append("app", "awaited", true).await;
     scene.forwarder.resume(&name("app")).await.unwrap();
     scene.all_reach(&ids, DispatchState::Delivered).await;
-    assert_eq!(app.seen().len(), 6, "tried again like any other");
+    assert_eq!(app.seen().len(), 10, "tried again like any other");
+    scene.reaches(awaited, DispatchState::Dead).await;
+    assert_eq!(app.seen().len(), 10, "it is too late for this one");
 }

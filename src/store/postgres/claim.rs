@@ -282,6 +282,7 @@ pub(super) fn read_event(shared: &Shared, row: &Row) -> Result<Option<(StoredEve
         delivery_id: text(row.try_get("delivery_id")?),
         event_type: text(row.try_get("event_type")?),
         verified: head.verified,
+        awaited: head.awaited,
         received_at: Timestamp::from_millis(row.try_get("received_at")?),
         method: head.method,
         target: head.target,

@@ -476,6 +476,7 @@ impl RawEvent {
             delivery_id: self.delivery_id,
             event_type: self.event_type,
             verified: head.verified,
+            awaited: head.awaited,
             received_at: Timestamp::from_millis(self.received_at),
             method: head.method,
             target: head.target,

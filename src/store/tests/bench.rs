@@ -20,7 +20,7 @@ use crate::time::Timestamp;
 use crate::verify::VerifiedRequest;
 
 /// How long a level may take to be reached.
-pub(super) const DEADLINE: Duration = Duration::from_secs(20);
+pub(super) const DEADLINE: Duration = Duration::from_secs(60);
 /// After so long, leases of a process that is gone have lapsed at any backend, and others may take over.
 pub(super) const LAPSED: Duration = Duration::from_secs(30);
 
@@ -197,6 +197,7 @@ impl Delivery {
             key: self.key(),
             content: self.content.then(|| digest(&self.body)),
             body_mark: digest(&self.body).first_chunk().copied().unwrap(),
+            awaited: false,
         }
     }
 
