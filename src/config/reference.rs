@@ -4,10 +4,12 @@
 //! of meaning for each key stands in [`rows`]. A key without a row, a row without a key, and a row whose default or
 //! bounds are not what a file meets are failures of the tests.
 
+mod language;
 mod rows;
 
 use std::fmt::Write as _;
 
+use self::language::Word;
 use self::rows::{Row, Usual};
 use super::file::File;
 use crate::diagnostic::Diagnostics;
@@ -145,7 +147,25 @@ pub fn reference() -> String {
             );
         }
     }
+    write_language(&mut out);
     out
+}
+
+fn write_language(out: &mut String) {
+    write_line(
+        out,
+        format_args!("\n## The language of records\n\n{}", language::ABOUT.trim_end()),
+    );
+    for (title, words) in [
+        ("place", &language::PLACES[..]),
+        ("condition", &language::CONDITIONS),
+        ("in a text", &language::TOKENS),
+    ] {
+        write_line(out, format_args!("\n| {title} | meaning |\n|---|---|"));
+        for Word { example, meaning } in words {
+            write_line(out, format_args!("| `{example}` | {meaning} |"));
+        }
+    }
 }
 
 fn row(key: &Key, said: Option<&Row>) -> String {
