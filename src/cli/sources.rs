@@ -96,9 +96,13 @@ fn table(sources: &[SourceStatus]) -> String {
             table.add_row([name, provider, path, "-".to_owned(), why]);
             continue;
         }
-        for secret in &source.secrets {
+        let sealed = source.learn.as_ref().is_some_and(|learn| learn.state == "sealed");
+        let last = source.secrets.len() - 1;
+        for (index, secret) in source.secrets.iter().enumerate() {
             let [name, provider, path] = cells;
-            table.add_row([name, provider, path, output::printable(&secret.label), in_words(secret)]);
+            let seal = if sealed && index == last { "; sealed" } else { "" };
+            let said = in_words(secret) + seal;
+            table.add_row([name, provider, path, output::printable(&secret.label), said]);
             cells = Default::default();
         }
         let armed = source.learn.as_ref().filter(|learn| learn.state == "armed");
@@ -276,7 +280,11 @@ mod tests {
         );
         let sealed = learning(vec![secret("a", "in_use")], "sealed", None);
         assert_eq!(advice(&sealed), Vec::<String>::new());
-        assert_eq!(table(&[sealed]).lines().count(), 2);
+        let text = table(&[sealed]);
+        assert!(
+            text.lines().count() == 2 && text.trim_end().ends_with("; sealed"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -56,7 +56,37 @@ pub(super) fn build_all(
         })
         .collect();
     refuse_shared_paths(file, problems);
+    refuse_shared_directories(file, problems);
     sources
+}
+
+/// A secret that one source learns must not vouch for what another gets.
+fn refuse_shared_directories(file: &File, problems: &mut Diagnostics) {
+    let directories = |written: &'_ file::Source| -> Vec<PathBuf> {
+        let entries = written.secrets.iter().flat_map(|secrets| &secrets.value);
+        let places = entries.filter_map(|entry| match &entry.from.as_ref()?.value {
+            SecretFrom::Directory(directory) => Some(directory.clone()),
+            _ => None,
+        });
+        places.collect()
+    };
+    for (name, written) in &file.sources {
+        let Some(learn) = &written.learn else { continue };
+        let own = directories(written);
+        let mut others = file.sources.iter().filter(|(other, _)| other.value != name.value);
+        let shared = others.find(|(_, other)| directories(other).iter().any(|directory| own.contains(directory)));
+        if let Some((other, _)) = shared {
+            problems.error(
+                learn.span.clone(),
+                format!(
+                    "sources `{}` and `{}` keep their secrets in one directory",
+                    name.value, other.value
+                ),
+                "what this one learns would vouch for requests to the other",
+                Some("give each a directory of its own".to_owned()),
+            );
+        }
+    }
 }
 
 /// `[providers.NAME]`; `None` where the record has mistakes of its own.

@@ -64,3 +64,22 @@ fn a_source_that_learns_says_where_the_secret_is_kept() {
         "{shown}"
     );
 }
+
+#[test]
+fn what_one_source_learns_is_no_other_s_secret() {
+    let other = |directory: &str| {
+        format!(
+            "[sources.b]\npath = \"/b\"\nprovider = \"github\"\nupstreams = [\"app\"]\nsecrets = [{{ directory = \"{directory}\" }}]"
+        )
+    };
+    let own = with_learn("secrets = [{ directory = \"/run/secrets/acme\" }]");
+    let (config, shown) = load(&format!("{own}{}", other("/run/secrets/acme")));
+    assert!(config.is_none());
+    assert!(
+        shown.contains("sources `a` and `b` keep their secrets in one directory"),
+        "{shown}"
+    );
+    let apart = own.replace("/run/secrets/acme", "/run/secrets/short");
+    let (config, shown) = load(&format!("{apart}{}", other("/run/secrets/acme")));
+    assert!(config.is_some(), "{shown}");
+}

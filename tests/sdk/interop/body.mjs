@@ -11,6 +11,7 @@ import { ApiUtils } from "@moralisweb3/api-utils";
 import { Core as MoralisCore } from "@moralisweb3/common-core";
 import { Streams } from "@moralisweb3/streams";
 import ModernTreasury from "modern-treasury";
+import { signWebhookPayload, verifyWebhookSignature } from "@notionhq/client";
 import { WebhookEventVerifier as Onfido } from "@onfido/api";
 import coinbase from "coinbase-commerce-node";
 import { verifyWebhookSignature as hookdeck } from "@hookdeck/sdk/webhooks/helpers.js";
@@ -169,6 +170,17 @@ export const body = [
       ...differ(["odd JSON", "CRLF, indented"], "reject", "accept", "the SDK signs JSON that it printed anew"),
       ...differ(["one more byte"], "accept", "reject", "the SDK signs JSON that it printed anew"),
     },
+  },
+  {
+    source: "notion",
+    npm: "@notionhq/client",
+    ...keys,
+    make: () => json({ id: "367cba44-b6f3-4c92-81e7-6a2e9659efd4", type: "page.created" }),
+    sign: async ({ body, secret }) => ({
+      "X-Notion-Signature": await signWebhookPayload({ body: body.toString(), verificationToken: secret }),
+    }),
+    verify: ({ text, headers }, verificationToken) =>
+      verifyWebhookSignature({ body: text, signature: headers["x-notion-signature"], verificationToken }),
   },
   {
     source: "onfido",
