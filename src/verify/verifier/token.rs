@@ -14,7 +14,8 @@ use super::super::secrets::{Key, TokenKeys};
 use super::super::sign::CannotSign;
 use super::super::signature::Group;
 use super::super::template::Filling;
-use super::{Reason, Timestamp, Tolerance, Verifier, is_live, missing, signed_time};
+use super::judge::signed_time;
+use super::{Reason, Timestamp, Tolerance, Verifier, is_live, missing};
 
 /// Most tokens of one request that are looked at.
 const MAX_TOKENS: usize = 4;
