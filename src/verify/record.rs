@@ -10,130 +10,26 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 
-use super::challenge::{Challenge, Condition, Values};
+use super::challenge::{Challenge, Values};
 use super::elsewhere::{KeysAt, VisitRule};
 use super::json::Pointer;
-use super::jwt::{BoundClaim, TokenRules};
-use super::mac::Hash;
-use super::picked::Picked;
+use super::jwt::TokenRules;
 use super::place::{Fields, Place};
-use super::public_key::Algorithm;
 use super::secrets::{SecretEncoding, SecretNormalise};
-use super::signature;
 use super::template::Template;
-use super::url::UrlVariant;
-use super::window::{TimeUnit, Window};
 
 mod explain;
 mod mask;
 mod read;
+mod scheme;
 mod sender;
+mod words;
 
 pub use self::explain::{Explanation, Fact};
 pub use self::sender::{DisableRule, FactsConfidence};
+pub use self::words::{Confidence, IdMissing, Kind, Part};
 
-/// How a request proves where it comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// HMAC over a text made from the request.
-    Hmac,
-    /// A plain hash over a text that holds the secret.
-    Digest,
-    /// A signature by an Ed25519 key; the secret is the provider's public key.
-    Ed25519,
-    /// A signature by an ECDSA key; the secret is the provider's public key.
-    Ecdsa,
-    /// A signature by an RSA key; the secret is the provider's public key.
-    Rsa,
-    /// A JWT, or a detached JWS; the secret is shared, or the provider's public key.
-    Jwt,
-    /// The secret itself stands in the request.
-    Token,
-    /// `Authorization: Basic`; the secret is `user:password`.
-    Basic,
-    /// Nothing: the source must say `accept_unsigned = true`.
-    None,
-}
-
-impl Kind {
-    /// The name used in records and shown to people.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Hmac => "hmac",
-            Self::Digest => "digest",
-            Self::Ed25519 => "ed25519",
-            Self::Ecdsa => "ecdsa",
-            Self::Rsa => "rsa",
-            Self::Jwt => "jwt",
-            Self::Token => "token",
-            Self::Basic => "basic",
-            Self::None => "none",
-        }
-    }
-
-    /// Whether what is configured is the provider's public key.
-    pub const fn is_public_key(self) -> bool {
-        matches!(self, Self::Ed25519 | Self::Ecdsa | Self::Rsa)
-    }
-
-    /// Whether the signature is over a text that is made from the request (`payload`).
-    const fn signs_payload(self) -> bool {
-        matches!(self, Self::Hmac | Self::Digest) || self.is_public_key()
-    }
-}
-
-/// A value that a `dedupe` rule puts into the key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
-    /// The delivery id.
-    Id,
-    /// The event type.
-    Type,
-    /// SHA-256 of the body.
-    Body,
-}
-
-impl Part {
-    /// The word that configurations and records use.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Id => "id",
-            Self::Type => "type",
-            Self::Body => "body",
-        }
-    }
-}
-
-/// What to do when the rule asks for an id and the request has none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IdMissing {
-    /// Use a digest of method, target and body, for `dedupe.digest_window`.
-    Digest,
-    /// Refuse with 400 (`missing_id`).
-    Reject,
-}
-
-/// How sure a record is of its scheme.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Confidence {
-    /// Vectors made by the provider's own SDK, or published by the provider, pass.
-    Proven,
-    /// Read in the provider's documents.
-    Documented,
-    /// Neither; a user's own record, or a lead.
-    Unverified,
-}
-
-impl Confidence {
-    /// The name used in records and shown to people.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Proven => "proven",
-            Self::Documented => "documented",
-            Self::Unverified => "unverified",
-        }
-    }
-}
+pub(super) use self::scheme::{Scheme, TimeRule};
 
 /// One provider, compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,107 +88,6 @@ pub struct Record {
     pub(super) disable_after: Option<DisableRule>,
     pub(super) facts_source: Option<String>,
     pub(super) facts_confidence: FactsConfidence,
-}
-
-/// One header family of a record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Scheme {
-    /// The family is used when all hold; the head alone decides.
-    pub(super) when: Vec<Condition>,
-    pub(super) hash: Hash,
-    pub(super) signature: signature::Form,
-    /// What public keys sign with; the secret of an HMAC scheme may be one too, behind `public_key_prefix`.
-    pub(super) algorithm: Option<Algorithm>,
-    /// Where the request says which of several public keys it is signed with.
-    pub(super) key_id: Option<Place>,
-    /// The payload is hashed with this first, and the digest is what is signed.
-    pub(super) prehash: Option<Hash>,
-    /// What tokens must be and say (`kind = "jwt"`).
-    pub(super) token: Option<TokenRules>,
-    pub(super) payload: Template,
-    /// Other texts that the provider may have signed in its place.
-    pub(super) payload_variants: Vec<Template>,
-    pub(super) url_variants: Vec<UrlVariant>,
-    pub(super) time: Option<TimeRule>,
-    /// Pairs of texts that must be equal.
-    pub(super) also_require: Vec<(Template, Template)>,
-    /// What must hold of a request whose signature does.
-    pub(super) require: Vec<Condition>,
-    /// The array whose elements are each signed by themselves.
-    pub(super) each: Option<Pointer>,
-    pub(super) delivery_id: Vec<Place>,
-    /// The id that decides "the same again", where it is not the one that is shown.
-    pub(super) dedupe_id: Vec<Place>,
-    pub(super) event_type: Vec<Place>,
-    /// What is signed by itself, of a request that is not signed as a whole.
-    pub(super) picked: Picked,
-    /// All JSON pointers that judging and naming a request may ask for.
-    pub(super) pointers: Vec<Pointer>,
-    /// Whether the public URL is part of what is signed.
-    pub(super) uses_url: bool,
-}
-
-/// Where the signed time stands and how old it may be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TimeRule {
-    pub(super) place: Place,
-    pub(super) unit: TimeUnit,
-    /// `None`: the time is signed, its age is not judged.
-    pub(super) window: Option<Window>,
-}
-
-impl Scheme {
-    /// The texts that may have been signed, in the order in which they are tried.
-    pub(super) fn texts(&self) -> impl Iterator<Item = &Template> {
-        std::iter::once(&self.payload).chain(&self.payload_variants)
-    }
-
-    /// Whether the signature covers the whole body.
-    pub(super) fn covers_body(&self) -> bool {
-        if let Some(rules) = self.token.as_ref().filter(|rules| !rules.detached) {
-            let holds_body = |claim: &BoundClaim| claim.value.covers_body();
-            return self.signature.places == [Place::Body] || rules.bound.iter().any(holds_body);
-        }
-        let mut required = self.also_require.iter().flat_map(|(left, right)| [left, right]);
-        self.texts().all(Template::covers_body) || required.any(Template::covers_body)
-    }
-
-    /// Whether the signature covers the value at `place`.
-    fn covers(&self, place: &Place) -> bool {
-        match &self.token {
-            Some(rules) if !rules.detached => match place {
-                Place::Claim(_) => true,
-                Place::Json(_) | Place::Form(_) | Place::Body => self.covers_body(),
-                _ => false,
-            },
-            _ => self.texts().all(|text| text.covers(place)),
-        }
-    }
-
-    fn collect_pointers(&mut self, scope: Option<&Place>, challenges: &[Challenge]) {
-        let places = self.delivery_id.iter().chain(&self.dedupe_id).chain(&self.event_type);
-        let places = places.chain(&self.signature.places).chain(&self.key_id).chain(scope);
-        let of_places = places
-            .chain(self.time.as_ref().map(|time| &time.place))
-            .filter_map(|place| match place {
-                Place::Json(pointer) => Some(pointer),
-                _ => None,
-            });
-        let required = self
-            .also_require
-            .iter()
-            .flat_map(|(left, right)| left.pointers().chain(right.pointers()));
-        let of_texts = self.texts().flat_map(Template::pointers).chain(required);
-        let of_claims = self.token.iter().flat_map(TokenRules::pointers);
-        let of_conditions = self.require.iter().filter_map(Condition::pointer);
-        let of_challenges = challenges.iter().flat_map(Challenge::pointers);
-        let of_when = self.when.iter().filter_map(Condition::pointer);
-        let mut seen = BTreeSet::new();
-        let all = of_places.chain(of_texts).chain(of_conditions);
-        let all = all.chain(of_challenges).chain(of_when).chain(of_claims);
-        let distinct = all.filter(|pointer| seen.insert(pointer.as_str().to_owned())).cloned();
-        self.pointers = distinct.collect();
-    }
 }
 
 impl Record {
