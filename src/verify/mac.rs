@@ -115,7 +115,7 @@ impl fmt::Debug for Tag {
     }
 }
 
-/// An HMAC key after its key schedule. Zeroed on drop.
+/// An HMAC key after its key schedule.
 #[derive(Clone)]
 pub(super) enum MacKey {
     Md5(Hmac<Md5>),
