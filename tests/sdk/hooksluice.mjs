@@ -11,16 +11,26 @@ import { PUBLIC_URL, providers, secretVariable } from "./providers.mjs";
 const START_MS = 20_000;
 const STOP_MS = 30_000;
 
-/** Every source goes to both apps: `app` with the default signatures, `later` re-signed, as after an outage. */
-function configuration(folder, app, later) {
-  const sources = providers.map(
+/**
+ * The configuration of a server in `folder` with a source for each of `senders`, whose events go to every one of
+ * `upstreams`: `{ NAME: { app, signature } }`, the signature where it is not the default.
+ */
+export function configuration(folder, senders, upstreams) {
+  const names = JSON.stringify(Object.keys(upstreams));
+  const sources = senders.map(
     (provider) => `
 [sources.${provider.source}]
 path = "/webhooks/${provider.source}"
 provider = "${provider.source}"
 secrets = [{ env = "${secretVariable(provider)}" }]
-upstreams = ["app", "later"]
+upstreams = ${names}
 `,
+  );
+  const apps = Object.entries(upstreams).map(
+    ([name, { app, signature }]) => `
+[upstreams.${name}]
+url = "${app.origin}"
+${signature ? `signature = "${signature}"` : ""}`,
   );
   return `
 listen = "127.0.0.1:0"
@@ -29,19 +39,23 @@ public_url = "${PUBLIC_URL}"
 listen = "127.0.0.1:0"
 [store.sqlite]
 path = "${join(folder, "data")}"
-[upstreams.app]
-url = "${app.origin}"
-[upstreams.later]
-url = "${later.origin}"
-signature = "fresh"
+${apps.join("")}
 ${sources.join("")}`;
 }
 
-/** Starts `binary serve` with every provider as a source and waits until it is ready. */
+/** The environment that holds the secrets of `senders`. */
+export function secretsOf(senders) {
+  return Object.fromEntries(senders.map((provider) => [secretVariable(provider), provider.secret]));
+}
+
+/**
+ * Starts `binary serve` with every provider as a source and waits until it is ready. Every source goes to both apps: `app`
+ * with the default signatures, `later` re-signed, as after an outage.
+ */
 export async function startHooksluice(binary, app, later) {
   const folder = mkdtempSync(join(tmpdir(), "hooksluice-sdk-"));
-  const secrets = Object.fromEntries(providers.map((provider) => [secretVariable(provider), provider.secret]));
-  return serve(binary, folder, configuration(folder, app, later), secrets);
+  const upstreams = { app: { app }, later: { app: later, signature: "fresh" } };
+  return serve(binary, folder, configuration(folder, providers, upstreams), secretsOf(providers));
 }
 
 /**

@@ -10,8 +10,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 import { startApp } from "./app.mjs";
-import { serve } from "./hooksluice.mjs";
-import { compose, now, providers, secretVariable } from "./providers.mjs";
+import { configuration, secretsOf, serve } from "./hooksluice.mjs";
+import { compose, now, providers } from "./providers.mjs";
 
 const DELAYS = { "10 minutes": 600, "2 days": 2 * 86_400 };
 const late = ["stripe", "svix", "slack"].map((name) => providers.find(({ source }) => source === name));
@@ -35,8 +35,9 @@ async function story(binary, clock, name, seconds, check, until) {
   const folder = mkdtempSync(join(tmpdir(), "hooksluice-late-"));
   // Both are away at the first attempt.
   const apps = { auto: await startApp("late"), original: await startApp("late") };
-  const text = configuration(folder, apps);
-  const secrets = Object.fromEntries(late.map((provider) => [secretVariable(provider), provider.secret]));
+  const upstreams = { auto: { app: apps.auto }, original: { app: apps.original, signature: "original" } };
+  const text = configuration(folder, late, upstreams);
+  const secrets = secretsOf(late);
   let server;
   try {
     const shifted = { ...secrets, LD_PRELOAD: clock, CLOCK_SHIFT_S: String(-seconds) };
@@ -78,28 +79,4 @@ async function story(binary, clock, name, seconds, check, until) {
     for (const app of Object.values(apps)) app.stop();
     rmSync(folder, { recursive: true, force: true });
   }
-}
-
-function configuration(folder, { auto, original }) {
-  const sources = late.map(
-    (provider) => `
-[sources.${provider.source}]
-path = "/webhooks/${provider.source}"
-provider = "${provider.source}"
-secrets = [{ env = "${secretVariable(provider)}" }]
-upstreams = ["auto", "original"]
-`,
-  );
-  return `
-listen = "127.0.0.1:0"
-[admin]
-listen = "127.0.0.1:0"
-[store.sqlite]
-path = "${join(folder, "data")}"
-[upstreams.auto]
-url = "${auto.origin}"
-[upstreams.original]
-url = "${original.origin}"
-signature = "original"
-${sources.join("")}`;
 }
