@@ -62,7 +62,7 @@ pub struct VerifierOptions {
     /// Also answer hand-shakes in which a stranger hands over the secret (Asana), for who judges captured requests. A
     /// source must not: whoever comes first would choose its secret.
     pub takes_secrets: bool,
-    /// The source takes its secret in band ([`Verifier::handed_over`]), and without one refuses every event.
+    /// The source takes its secret in band ([`Verifier::handed_over`](super::Verifier::handed_over)), and without one refuses every event.
     pub learns: bool,
 }
 
