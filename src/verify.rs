@@ -39,6 +39,7 @@ mod picked;
 mod place;
 mod public_key;
 mod renewal;
+mod sealed;
 mod secrets;
 mod signature;
 mod template;

@@ -148,6 +148,7 @@ const SHOWN_IN_RECORDS: &[&str] = &[
     "docs",
     "each",
     "encoding",
+    "encrypted",
     "event_type",
     "extends",
     "failing_for",

@@ -59,6 +59,8 @@ pub struct Record {
     pub(super) usual_params: Vec<(String, String)>,
     /// The signature is over the bytes before the sender compressed them.
     pub(super) signed_over_decoded: bool,
+    /// Where a body holds its text encrypted under the secret, in which hand-shakes and names are then looked for.
+    pub(super) encrypted: Option<Pointer>,
     /// Header families, in the order in which they are tried; never empty. A request is judged by one of them alone.
     pub(super) schemes: Vec<Scheme>,
     /// Where its keys lie, if a source need not give them.

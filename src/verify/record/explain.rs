@@ -71,6 +71,9 @@ impl Record {
             (_, false) => Some("NOT signed as a whole: what is not signed can be changed on the way".to_owned()),
         };
         add(&mut habits, "body", whole_body);
+        let encrypted = self.encrypted.as_ref();
+        let encrypted = encrypted.map(|at| format!("its text is at json:{}, and is looked at here", at.as_str()));
+        add(&mut habits, "encrypted", encrypted);
         let has_id = self.schemes.iter().any(|scheme| !scheme.delivery_id.is_empty());
         let id = if self.id_authenticated() {
             "signed"

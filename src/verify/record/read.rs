@@ -135,6 +135,7 @@ draft! {
         public_key_prefix: String,
         params: Vec<At<String>>,
         signed_over: bool,
+        encrypted: Pointer,
         jwks: String,
         certificate: Place,
         certificate_urls: Vec<UrlPattern>,
@@ -351,6 +352,10 @@ fn read_habits(s: &mut Section<'_>, problems: &mut Diagnostics) -> HabitsDraft {
         public_key_prefix: s.string("public_key_prefix", problems),
         params: s.strings("params", problems),
         signed_over: s.choice("signed_over", &SIGNED_OVER, problems),
+        encrypted: s.parsed("encrypted", problems, |text| {
+            let pointer = text.strip_prefix("json:").and_then(Pointer::parse);
+            pointer.ok_or_else(|| "expected `json:/POINTER`".to_owned())
+        }),
         jwks: s.string("jwks", problems),
         certificate: s.parsed("certificate", problems, Place::parse),
         certificate_urls: each(s, "certificate_urls", problems, UrlPattern::parse),

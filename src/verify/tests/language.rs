@@ -476,6 +476,14 @@ fn a_key_is_chosen_by_the_name_that_the_request_gives() {
 }
 
 #[test]
+fn only_a_shared_secret_can_encrypt_a_body() {
+    let text = "kind = \"ed25519\"\nsignature = \"header:x-sig\"\nencrypted = \"json:/e\"\n";
+    assert!(complaint(text).contains("only a secret that both sides know can encrypt"));
+    let text = format!("{PLAIN}encrypted = \"header:x-e\"\n");
+    assert!(complaint(&text).contains("expected `json:/POINTER`"));
+}
+
+#[test]
 fn a_token_without_the_end_of_its_time_is_none_where_the_provider_sends_one() {
     let text = "kind = \"jwt\"\nsignature = \"header:x-token\"\nalgorithms = [\"HS256\"]\n";
     let token = |claims: &str| {

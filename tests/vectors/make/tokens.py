@@ -4,6 +4,8 @@ import hashlib
 import hmac
 import json
 
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
 from common import (NOW, URL, File, b64, b64url, ec_key, ed_key, jwks, pem, public, rsa_key, sign_ec, sign_rsa)
 
 RSA, OTHER_RSA = rsa_key("rsa"), rsa_key("other rsa")
@@ -305,6 +307,39 @@ def neon():
     file.write()
 
 
+def lark():
+    """Bodies that are encrypted under the Encrypt Key; those that are not are in another file."""
+    file = File("lark", "lark-oapi 1.7.5 core/utils/decryptor.py and event/dispatcher_handler.py")
+
+    def sealed(text, key=SECRET):
+        iv = hashlib.md5(text).digest()
+        pad = 16 - len(text) % 16
+        encryptor = Cipher(algorithms.AES(hashlib.sha256(key.encode()).digest()), modes.CBC(iv)).encryptor()
+        whole = encryptor.update(text + bytes([pad]) * pad) + encryptor.finalize()
+        return json.dumps({"encrypt": b64(iv + whole)}).encode()
+
+    def headers(body, key=SECRET):
+        signature = hashlib.sha256(f"{NOW}nonce{key}".encode() + body).hexdigest()
+        return JSON | {"x-lark-request-timestamp": str(NOW), "x-lark-request-nonce": "nonce", "x-lark-signature": signature}
+
+    event = json.dumps({"schema": "2.0", "header": {"event_id": "e1", "event_type": "im.message.receive_v1", "token": "t"}}).encode()
+    body, named = sealed(event), {"id": "e1", "type": "im.message.receive_v1"}
+    file.add("accept", "encrypted", body, headers(body), SECRET, **named)
+    file.add("accept", "encrypted, under the second of two keys", body, headers(body), [OTHER, SECRET], **named)
+    file.add("reject", "encrypted, signed with another key", body, headers(body, OTHER), SECRET)
+    file.add("reject", "encrypted, not signed", body, JSON, SECRET)
+    other = sealed(event, OTHER)
+    file.add("accept", "signed, and encrypted under a key that is not ours: nothing in it can be named", other, headers(other), SECRET)
+    broken = json.dumps({"encrypt": "AAAA"}).encode()
+    file.add("accept", "signed, and not encrypted as it says", broken, headers(broken), SECRET)
+    ask = json.dumps({"challenge": "c-1", "token": "t", "type": "url_verification"}).encode()
+    answer = {"expect_response": {"status": 200, "body": '{"challenge":"c-1"}'}}
+    file.add("challenge", "encrypted hand-shake", sealed(ask), JSON, SECRET, **answer)
+    file.add("challenge", "encrypted hand-shake, two keys", sealed(ask), JSON, [OTHER, SECRET], **answer)
+    file.add("reject", "hand-shake encrypted under another key", sealed(ask, OTHER), JSON, SECRET)
+    file.write()
+
+
 if __name__ == "__main__":
-    for make in (livekit, netlify, vonage, messagebird, qstash, monday, jira_connect, plaid, fusionauth, kinde, wix, saleor, truelayer, neon):
+    for make in (lark, livekit, netlify, vonage, messagebird, qstash, monday, jira_connect, plaid, fusionauth, kinde, wix, saleor, truelayer, neon):
         make()

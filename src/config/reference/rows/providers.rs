@@ -83,6 +83,11 @@ pub(super) const TABLES: &[Table] = &[
                 "names of second inputs, which a source gives in its `params`; `NAME?` may be left out, `NAME=USUAL` has a value then",
             ),
             row(
+                "encrypted",
+                Unset,
+                "where a body has its text, encrypted by AES-256-CBC under the secret's SHA-256; hand-shakes, ids and types are read from it",
+            ),
+            row(
                 "signed_over",
                 Text("wire"),
                 "the body as it came, or `decoded`: as it was before the sender compressed it (gzip)",

@@ -104,6 +104,7 @@ pub(super) fn compile(name: &str, draft: Draft, span: &Range<usize>, problems: &
         optional_params: params.optional,
         usual_params: params.usual,
         signed_over_decoded: value(habits.signed_over).unwrap_or(false),
+        encrypted: value(habits.encrypted),
         schemes,
         keys_at,
         visit,

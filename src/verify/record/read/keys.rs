@@ -36,6 +36,10 @@ pub(super) fn check_secret(kind: Kind, habits: &HabitsDraft, problems: &mut Diag
         );
         refuse("secret_suffix", habits.secret_suffix.as_ref().map(|at| &at.span), label);
     }
+    if kind != Kind::Hmac && kind != Kind::Digest {
+        let label = "only a secret that both sides know can encrypt";
+        refuse("encrypted", habits.encrypted.as_ref().map(|at| &at.span), label);
+    }
     if kind != Kind::Hmac {
         let label = "it tells public keys from the secrets of an HMAC scheme";
         refuse(
