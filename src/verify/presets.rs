@@ -123,6 +123,7 @@ presets!(
     "favro",
     "finch",
     "fireblocks",
+    "fireblocks-jwks",
     "fireflies",
     "fitbit",
     "flexport",

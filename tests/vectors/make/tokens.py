@@ -267,6 +267,22 @@ def saleor():
     file.write()
 
 
+def fireblocks():
+    file = File("fireblocks-jwks", "developers.fireblocks.com validating webhooks (JWKS)")
+    body = b'{"id":"n1","eventType":"transaction.created","amount":1000}'
+
+    def make(key, body, alg, header):
+        return {"fireblocks-webhook-signature": detached(body, key, alg, header)}
+
+    with_keys(file, make, body, (RSA, OTHER_RSA), "RS512", id="n1", type="transaction.created")
+    good = JSON | make(RSA, body, "RS512", None)
+    file.add("reject", "one byte appended", body + b" ", good, pem(RSA))
+    file.add("reject", "amount changed after signing", body.replace(b"1000", b"9999"), good, pem(RSA))
+    file.add("reject", "another algorithm", body, JSON | make(RSA, body, "RS256", None), pem(RSA))
+    file.add("reject", "no signature", body, JSON | {"fireblocks-signature": "AAAA"}, pem(RSA))
+    file.write()
+
+
 def truelayer():
     file = File("truelayer", "truelayer-signing 0.4.0")
     stamp = {"x-tl-webhook-timestamp": "2025-11-29T17:00:00Z", "x-tl-webhook-id": "w1"}
@@ -341,5 +357,5 @@ def lark():
 
 
 if __name__ == "__main__":
-    for make in (lark, livekit, netlify, vonage, messagebird, qstash, monday, jira_connect, plaid, fusionauth, kinde, wix, saleor, truelayer, neon):
+    for make in (lark, fireblocks, livekit, netlify, vonage, messagebird, qstash, monday, jira_connect, plaid, fusionauth, kinde, wix, saleor, truelayer, neon):
         make()
