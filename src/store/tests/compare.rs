@@ -167,14 +167,19 @@ async fn take_all<B: Bench>(
     events: &[EventId],
     transcript: &mut Transcript,
 ) {
-    let due = async || {
+    // The list is read from the data and the counts are told by who writes it, a moment later.
+    let agreed = async || {
         let page = store.events(EventFilter::default(), None, 500).await.unwrap();
-        let pending = page.events.iter().flat_map(|event| &event.dispatches);
-        pending
-            .filter(|dispatch| dispatch.due.is_some_and(|due| due <= bench.now()))
-            .count()
+        let mut listed = HashMap::new();
+        for dispatch in page.events.iter().flat_map(|event| &event.dispatches) {
+            if dispatch.due.is_some_and(|due| due <= bench.now()) {
+                return false;
+            }
+            *listed.entry(dispatch.state).or_default() += 1;
+        }
+        listed == states(store, "app").await
     };
-    reach(0, due).await;
+    reach(true, agreed).await;
     held.retain(|_number, lease| store.holds(lease));
     let leased = states(store, "app")
         .await
