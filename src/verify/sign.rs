@@ -253,6 +253,9 @@ impl Verifier {
                 )));
             }
         }
+        if scheme.payload.is_extended(&with).map_err(incomplete)? {
+            return Err(CannotSign::Condition("what is signed is UTF-8 text".to_owned()));
+        }
         let mut payload = Vec::new();
         scheme.payload.fill(&with, &mut payload).map_err(incomplete)?;
         let tag = key_of_secret.compute(&prehashed(scheme, payload));

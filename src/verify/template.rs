@@ -183,6 +183,24 @@ impl Template {
         self.tokens().any(|t| matches!(t, Token::Mac { .. }))
     }
 
+    /// Whether text stands behind the secret. Then whoever has a digest has those of longer texts too: MD5, SHA-1 and
+    /// SHA-256 go on from where they stopped.
+    pub(super) fn can_be_extended(&self) -> bool {
+        self.uses_secret() && !matches!(self.pieces.last(), Some(Piece::Token(Token::Secret)))
+    }
+
+    /// Whether the text may be another one's, extended: that begins with the padding of the hash, 0x80, with which no UTF-8
+    /// text goes on. What these providers sign is text.
+    pub(super) fn is_extended(&self, with: &Filling<'_>) -> Result<bool, Missing> {
+        if !self.can_be_extended() {
+            return Ok(false);
+        }
+        let mut pieces = Vec::new();
+        let secret = Some(&b""[..]);
+        self.fill(&Filling { secret, ..*with }, &mut pieces)?;
+        Ok(pieces.iter().any(|piece| std::str::from_utf8(piece).is_err()))
+    }
+
     /// The header that lists which headers are signed.
     pub(super) fn header_list(&self) -> Option<&Place> {
         self.tokens().find_map(|token| match token {

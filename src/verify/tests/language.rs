@@ -1,5 +1,9 @@
 //! What a record can say beyond a MAC over the body: each rule of the language on a small record of its own.
 
+use bytes::Bytes;
+use data_encoding::HEXLOWER;
+use sha2::{Digest, Sha256};
+
 use super::*;
 
 fn sign_headers(verifier: &Verifier, request: &mut RawRequest) {
@@ -76,6 +80,29 @@ fn a_plain_digest_agrees_with_a_figure_made_elsewhere() {
     let text = format!("{DIGEST}hash = \"md5\"\npayload = \"{{secret}}{{body}}\"\n");
     let request = post(&[("x-sig", "152c57c0025958fa951c07024f603cff")], "{\"a\":1}");
     assert!(verdict(&custom(&text, &["k"]), request).is_ok());
+}
+
+/// Whoever has `MD(secret ‖ text)` has that of the text, the padding and whatever he likes, without the secret. The right
+/// digest of such a body is what he would send.
+#[test]
+fn a_digest_with_the_secret_in_front_cannot_be_extended() {
+    let mut padding = vec![0; 56 - 8];
+    padding[0] = 0x80;
+    padding.extend_from_slice(&(8 * 8_u64).to_be_bytes());
+    let extended = Bytes::from([b"{\"a\":1}", padding.as_slice(), b"{\"a\":2}"].concat());
+    for (payload, before, behind, taken) in [
+        ("{secret}{body}", "k", "", false),
+        ("{header:x-a}{secret}{body}", "1k", "", false),
+        ("{sorted_join:secret,header:x-a}{body}", "1k", "", false),
+        ("{body}{secret}", "", "k", true),
+    ] {
+        let verifier = custom(&format!("{DIGEST}payload = \"{payload}\"\n"), &["k"]);
+        let digest = Sha256::digest([before.as_bytes(), &extended, behind.as_bytes()].concat());
+        let made = post(&[("x-a", "1"), ("x-sig", &HEXLOWER.encode(&digest))], extended.clone());
+        let verdict = verdict(&verifier, made).map(drop);
+        let expected = if taken { Ok(()) } else { Err(Reason::WrongSignature) };
+        assert_eq!(verdict, expected, "{payload}");
+    }
 }
 
 #[test]
