@@ -21,7 +21,7 @@ pub(super) fn boundary(content_type: &[u8]) -> Option<&[u8]> {
     if !media_type.eq_ignore_ascii_case(b"multipart/form-data") {
         return None;
     }
-    let value = parts.find_map(|part| parameter(part, b"boundary"))?;
+    let value = parameter(parts, b"boundary")?;
     let is_of_a_boundary = |b: &u8| b.is_ascii_alphanumeric() || b"'()+_,-./:=? ".contains(b);
     let fits = (1..=MAX_BOUNDARY).contains(&value.len()) && value.iter().all(is_of_a_boundary);
     fits.then_some(value)
@@ -71,39 +71,49 @@ fn part<'b>(behind_delimiter: &'b [u8], between: &[u8]) -> Option<Part<'b>> {
     let value = part.get(head_len + 4..)?;
     let value_len = memchr::memmem::find(value, between)?;
     let after = value.get(value_len + between.len()..)?;
-    let name = head.split(|b| *b == b'\n').find_map(disposition)?;
+    let mut dispositions = head.split(|b| *b == b'\n').filter_map(disposition);
+    let parameters = dispositions.next().filter(|_only| dispositions.next().is_none())?;
+    let mut parameters = parameters.split(|b| *b == b';');
+    if !parameters.next()?.trim_ascii().eq_ignore_ascii_case(b"form-data") {
+        return None;
+    }
+    let name = parameter(parameters, b"name")?;
     Some(ControlFlow::Continue((name, value.get(..value_len)?, after)))
 }
 
-/// The `name` of a `Content-Disposition: form-data` line.
+/// The value of a `Content-Disposition` line.
 fn disposition(line: &[u8]) -> Option<&[u8]> {
     let at = memchr::memchr(b':', line)?;
     let (header, value) = line.split_at(at);
-    if !header.trim_ascii().eq_ignore_ascii_case(b"content-disposition") {
-        return None;
-    }
-    let mut parts = value.get(1..)?.split(|b| *b == b';');
-    if !parts.next()?.trim_ascii().eq_ignore_ascii_case(b"form-data") {
-        return None;
-    }
-    parts.find_map(|part| parameter(part, b"name"))
+    let is_it = header.trim_ascii().eq_ignore_ascii_case(b"content-disposition");
+    is_it.then(|| value.get(1..))?
 }
 
-/// The value of `key=value` or `key="value"`. A quoted value with a quote or backslash in it is none: nobody can say how
-/// the sender meant it.
-fn parameter<'p>(part: &'p [u8], key: &[u8]) -> Option<&'p [u8]> {
-    let part = part.trim_ascii();
-    let at = memchr::memchr(b'=', part)?;
-    let (name, value) = part.split_at(at);
-    if !name.trim_ascii().eq_ignore_ascii_case(key) {
-        return None;
+/// The value of `key=value` or `key="value"` among parameters. None where readers disagree on what it is: given twice,
+/// beside an extended one (`key*=`, RFC 8187), in single quotes, or with a quote or a backslash in it.
+fn parameter<'p>(parts: impl Iterator<Item = &'p [u8]>, key: &[u8]) -> Option<&'p [u8]> {
+    let mut found = None;
+    for part in parts {
+        let Some(at) = memchr::memchr(b'=', part) else { continue };
+        let (name, value) = part.split_at(at);
+        let name = name.trim_ascii();
+        let plain = name.strip_suffix(b"*").unwrap_or(name);
+        if !plain.trim_ascii().eq_ignore_ascii_case(key) {
+            continue;
+        }
+        if found.is_some() || plain.len() != name.len() {
+            return None;
+        }
+        let value = value.get(1..)?.trim_ascii();
+        let inner = match value.strip_prefix(b"\"") {
+            Some(open) => open.strip_suffix(b"\"")?,
+            None => value,
+        };
+        let is_read_alike = !value.is_empty() && !value.starts_with(b"'");
+        let is_plain = !inner.iter().any(|b| matches!(b, b'"' | b'\\'));
+        found = Some((is_read_alike && is_plain).then_some(inner)?);
     }
-    let value = value.get(1..)?.trim_ascii();
-    let Some(open) = value.strip_prefix(b"\"") else {
-        return (!value.is_empty()).then_some(value);
-    };
-    let inner = open.strip_suffix(b"\"")?;
-    (!inner.iter().any(|b| matches!(b, b'"' | b'\\'))).then_some(inner)
+    found
 }
 
 #[cfg(test)]
@@ -152,6 +162,28 @@ mod tests {
         assert_eq!(get(&unix, b"B", "a"), None);
         assert_eq!(get(&[b"x", BODY].concat(), b"B", "a"), None);
         assert_eq!(get(&[BODY, b"x"].concat(), b"B", "a"), None);
+    }
+
+    #[test]
+    fn what_readers_name_differently_has_no_name() {
+        for head in [
+            "Content-Disposition: form-data; name=\"x\"; name=\"json\"",
+            "Content-Disposition: form-data; name=\"x\"; name*=utf-8''json",
+            "Content-Disposition: form-data; name*=utf-8''json; name=\"x\"",
+            "Content-Disposition: form-data; name='json'",
+            "Content-Disposition: form-data; name=\"x\\\"",
+            "Content-Disposition: form-data; name=\"x\"\r\nContent-Disposition: form-data; name=\"json\"",
+            "Content-Disposition: form-data; filename=\"a;name=json\"; name=\"x\"",
+        ] {
+            let first = format!("--B\r\n{head}\r\n\r\nevil\r\n");
+            let body = [first.as_bytes(), BODY].concat();
+            assert_eq!(get(&body, b"B", "a"), None, "{head}");
+        }
+        let named = "--B\r\nContent-Disposition: form-data; filename*=utf-8''y; name=\"x\"\r\n\r\n1\r\n";
+        let body = [named.as_bytes(), BODY].concat();
+        assert_eq!(get(&body, b"B", "a"), Some(&b"one"[..]));
+        assert_eq!(boundary(b"multipart/form-data; boundary=B; boundary=C"), None);
+        assert_eq!(boundary(b"multipart/form-data; boundary=B; boundary*=utf-8''C"), None);
     }
 
     #[test]
