@@ -247,7 +247,11 @@ impl Learner {
             let mut now = self.now();
             let has_secret = now.has_secret();
             let secret = handed.as_ref().ok().map(|handed| &handed.secret);
-            now.state.take(self.clock.monotonic(), has_secret, secret)
+            match now.state.take(self.clock.monotonic(), has_secret, secret) {
+                // A person has taken it back since.
+                Taking::Again if !secret.is_some_and(|secret| now.serves(secret)) => Taking::No,
+                taking => taking,
+            }
         };
         match taking {
             Taking::Keep { alone } => {

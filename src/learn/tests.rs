@@ -111,6 +111,10 @@ async fn it_is_answered_once_it_is_kept_and_in_use() {
     let second = bench.learner.take(handed("other-0123456789"), CLIENT, PATIENCE).await;
     assert!(matches!(second, Err(NotLearned::Sealed(_))), "{second:?}");
     assert_eq!(bench.files(), 1);
+    // A person has taken it back: it vouches for nothing, so it is not answered as one that does.
+    drop(bench.configure(&[]));
+    let again = bench.learner.take(handed("first-0123456789"), CLIENT, PATIENCE).await;
+    assert!(matches!(again, Err(NotLearned::NotArmed(_))), "{again:?}");
 }
 
 #[tokio::test]
