@@ -59,7 +59,8 @@ use crate::id::{SourceName, UpstreamName};
 use crate::store::{Store, StoreError};
 use crate::telemetry::metrics::Metrics;
 use crate::time::Clock;
-use crate::verify::Verifier;
+use crate::verify::record::Record;
+use crate::verify::{Verifier, presets};
 
 /// The running lanes. Cheap to clone; all clones are the same forwarder.
 #[derive(Clone, Debug)]
@@ -107,28 +108,41 @@ pub enum LaneError {
     NotRecorded(#[source] StoreError),
 }
 
-/// Where requests of a source carry a signature or a token, which people are not shown.
+/// Where requests of a source carry a signature or a token, which people are not shown. Of a source that is not
+/// configured any more nobody knows the provider: then it is wherever any preset has it.
 #[derive(Debug)]
 pub struct ProofPlaces(Option<Arc<Verifier>>);
 
 impl ProofPlaces {
     /// In the header with this name, in lower case.
     pub fn in_header(&self, name: &str) -> bool {
-        self.0
-            .as_ref()
-            .is_some_and(|verifier| verifier.record().signs_in_header(name))
+        self.any(|record| record.signs_in_header(name))
     }
 
     /// In the query parameter with this name.
     pub fn in_query(&self, name: &str) -> bool {
-        self.0
-            .as_ref()
-            .is_some_and(|verifier| verifier.record().signs_in_query(name))
+        self.any(|record| record.signs_in_query(name))
     }
 
     /// The body without the tokens that the provider writes into it; `None` where it has none.
     pub fn without_tokens(&self, headers: &HeaderMap, body: &Bytes, mask: &[u8]) -> Option<Vec<u8>> {
-        self.0.as_ref()?.record().without_tokens(headers, body, mask)
+        if let Some(verifier) = &self.0 {
+            return verifier.record().without_tokens(headers, body, mask);
+        }
+        let mut masked = None;
+        for record in presets::all() {
+            let body = masked.as_ref().unwrap_or(body);
+            let without = record.without_tokens(headers, body, mask);
+            masked = without.map(Bytes::from).or(masked);
+        }
+        masked.map(Vec::from)
+    }
+
+    fn any(&self, has: impl Fn(&Record) -> bool) -> bool {
+        match &self.0 {
+            Some(verifier) => has(verifier.record()),
+            None => presets::all().any(|record| has(&record)),
+        }
     }
 }
 

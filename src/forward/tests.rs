@@ -667,3 +667,13 @@ async fn an_attempt_that_is_cut_off_is_unknown_and_repeated_after_the_restart() 
         seen[1].headers["hooksluice-event-id"]
     );
 }
+
+#[test]
+fn of_a_source_that_is_gone_whatever_a_preset_has_for_a_token_is_hidden() {
+    let places = ProofPlaces(None);
+    assert!(places.in_header("verif-hash") && places.in_header("x-hub-signature-256"));
+    assert!(!places.in_header("user-agent") && !places.in_header("x-request-id"));
+    let body = Bytes::from_static(b"{\"sharedSecret\":\"0123456789\",\"n\":1}");
+    let masked = places.without_tokens(&HeaderMap::new(), &body, b"***");
+    assert_eq!(masked.as_deref(), Some(&b"{\"sharedSecret\":\"***\",\"n\":1}"[..]));
+}

@@ -336,6 +336,11 @@ pub fn find(name: &str) -> Option<Arc<Record>> {
     by_name.or_else(by_alias).cloned()
 }
 
+/// Every preset, in the order of their names.
+pub fn all() -> impl Iterator<Item = Arc<Record>> {
+    PRESETS.iter().filter_map(|preset| preset.record().cloned())
+}
+
 /// All presets' names, without aliases, in alphabetical order.
 pub fn names() -> Vec<&'static str> {
     PRESETS.iter().map(|preset| preset.name).collect()
