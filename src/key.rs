@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use crate::verify::{Reason, Rejection, VerifiedRequest};
 
 // Records say them, so they are told where records are; what they mean is told here.
-pub use crate::verify::record::{IdMissing, Part};
+pub use crate::verify::record::{Decide, IdMissing, Part};
 
 /// What a key was made of, which decides how long it is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

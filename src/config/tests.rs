@@ -375,6 +375,15 @@ fn what_a_person_should_see_is_a_warning() {
             .replace("github", "acme"),
         &["a header with an underscore", "underscores_in_headers"],
     );
+    warned(
+        &with_source("[providers.acme]\nextends = \"hmac\"\ntimestamp = \"header:X-Time\"\ntolerance_seconds = 300")
+            .replace("github", "acme"),
+        &["the time is not signed", "with another header:x-time"],
+    );
+    warned(
+        &with_source("dedupe = [\"id\"]").replace("github", "airwallex"),
+        &["decides by an id that nobody has read", "acknowledged and dropped"],
+    );
     let config = warned(
         &with_source("[dedupe]\nwindow = \"1d\"").replace("github", "stripe"),
         &["`dedupe.window` is raised to 3d", "source `a` retries for that long"],

@@ -60,10 +60,10 @@ impl Condition {
             return Ok(Self::Always);
         }
         if let Some(start) = text.strip_prefix("body starts with ") {
-            return Ok(Self::BodyStarts(unquote(start)));
+            return Ok(Self::BodyStarts(unquote(start)?));
         }
         if let Some(whole) = text.strip_prefix("body is ") {
-            let whole = unquote(whole);
+            let whole = unquote(whole)?;
             let start = whole.strip_suffix("<digits>");
             let start = start.ok_or("expected `body is empty` or `body is \"TEXT<digits>\"`")?;
             return Ok(Self::BodyIsNumbered(start.to_owned()));
@@ -78,10 +78,11 @@ impl Condition {
                     Err(_) => Err(format!("`{right}` is not a method")),
                 };
             }
-            return Ok(Self::Equals(Place::parse(left.trim())?, unquote(right)));
+            return Ok(Self::Equals(Place::parse(left.trim())?, unquote(right)?));
         }
         match text.split_once(" contains ") {
-            Some((left, right)) => Ok(Self::Contains(Place::parse(left.trim())?, unquote(right))),
+            Some((left, right)) => Ok(Self::Contains(Place::parse(left.trim())?, unquote(right)?)),
+            None if text.contains(" = ") => Err(format!("`{text}` is no condition; write `PLACE == \"text\"`")),
             None => Place::parse(text).map(Self::Present),
         }
     }
@@ -151,10 +152,17 @@ impl std::fmt::Display for Condition {
     }
 }
 
-fn unquote(text: &str) -> String {
+/// A text in double quotes, or a word.
+fn unquote(text: &str) -> Result<String, String> {
     let text = text.trim();
     let inner = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
-    inner.unwrap_or(text).to_owned()
+    match inner {
+        Some(inner) => Ok(inner.to_owned()),
+        None if text.starts_with(['"', '\'']) || text.ends_with(['"', '\'']) => {
+            Err(format!("`{text}` is not a text in double quotes"))
+        }
+        None => Ok(text.to_owned()),
+    }
 }
 
 /// What the sender's values in an answer may be, such as `hex 20..32`.
@@ -456,7 +464,15 @@ mod tests {
             conditions[3],
             Condition::Equals(Place::parse("json:/t").unwrap(), "u v".into())
         );
-        assert!(Condition::parse_all("cookie == 1").is_err());
+        for wrong in [
+            "cookie == 1",
+            "json:/t == 'u'",
+            "json:/t == \"u",
+            "header:x-a = u",
+            "header:x-a contains 'u'",
+        ] {
+            assert!(Condition::parse_all(wrong).is_err(), "{wrong}");
+        }
         let text = "always and not header:x-a and body starts with \"{\" and body is \"id=<digits>\" and form:a exists";
         let conditions = Condition::parse_all(text).unwrap();
         let shown: Vec<String> = conditions.iter().map(ToString::to_string).collect();

@@ -27,7 +27,7 @@ mod words;
 
 pub use self::explain::{Explanation, Fact};
 pub use self::sender::{DisableRule, FactsConfidence};
-pub use self::words::{Confidence, IdMissing, Kind, Part};
+pub use self::words::{Confidence, Decide, IdMissing, Kind, Part};
 
 pub(super) use self::scheme::{Scheme, TimeRule};
 

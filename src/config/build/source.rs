@@ -19,7 +19,7 @@ use crate::forward::settings::{Late, Synchronous};
 use crate::id::{SourceName, UpstreamName};
 use crate::ingest::clients::{ClientName, Clients};
 use crate::ingest::source::{Limits, Source};
-use crate::key::{DedupeRule, Part};
+use crate::key::{Decide, DedupeRule, Part};
 use crate::net::fetch::Fetching;
 use crate::reader::At;
 use crate::telemetry::metrics::SenderRule;
@@ -659,6 +659,7 @@ impl Builder<'_> {
             .dedupe
             .as_ref()
             .map_or_else(|| record.dedupe().to_vec(), |parts| parts.value.clone());
+        self.judge_dedupe(record, problems);
         let asks_for_id = parts.contains(&Part::Id);
         if !asks_for_id {
             let unused = [
@@ -679,6 +680,29 @@ impl Builder<'_> {
             id_missing: or(&written.id_missing, record.id_missing()),
             hold_same_content: or(&written.hold_same_content, false),
             body_varies: record.body_varies(),
+        }
+    }
+
+    /// A rule that stands above the record's: what it takes for the same is acknowledged and goes nowhere.
+    fn judge_dedupe(&self, record: &Record, problems: &mut Diagnostics) {
+        let Some(rule) = &self.written.dedupe else { return };
+        match Part::decide(&rule.value) {
+            Decide::ByNothing => problems.error(
+                rule.span.clone(),
+                format!("bad value for `{}`", self.key("dedupe")),
+                "without \"id\" and \"body\", events that have nothing to do with each other would be the same",
+                Some("use `[\"id\", \"type\", \"body\"]`".to_owned()),
+            ),
+            Decide::ById if record.dedupe_source().is_none() => problems.warning(
+                rule.span.clone(),
+                format!(
+                    "`{}` decides by an id that nobody has read to be one per delivery",
+                    self.key("dedupe")
+                ),
+                "where it names an object, its next event is acknowledged and dropped",
+                Some("use `[\"id\", \"type\", \"body\"]`, unless the provider documents its ids so".to_owned()),
+            ),
+            Decide::ById | Decide::ByContent => {}
         }
     }
 

@@ -651,6 +651,34 @@ fn a_record_of_ones_own_is_read_like_a_preset() {
             &["needs the parameter `app_key`"],
         ),
         (
+            own("extends = \"hmac\"\ndedupe = [\"type\"]"),
+            &["bad value for `dedupe`", "nothing to do with each other"],
+        ),
+        (
+            own("extends = \"hmac\"\ndedupe = [\"id\", \"type\"]"),
+            &["bad value for `dedupe`", "dedupe_source"],
+        ),
+        (
+            with_source("dedupe = [\"type\"]"),
+            &["bad value for `sources.a.dedupe`", "nothing to do with each other"],
+        ),
+        (
+            own("extends = \"hmac\"\nmethods = [\"post\"]"),
+            &["providers.acme.methods", "in capitals"],
+        ),
+        (
+            own("extends = \"hmac\"\ntimestamp = \"sig:t\""),
+            &["`sig:t` is never there", "parse = \"kv\""],
+        ),
+        (
+            own("extends = \"hmac\"\n[[providers.acme.challenge]]\nwhen = \"json:/t == 'x'\"\nbody = \"\""),
+            &["`'x'` is not a text in double quotes"],
+        ),
+        (
+            own("extends = \"hmac\"\n[[providers.acme.challenge]]\nwhen = \"header:x-a = b\"\nbody = \"\""),
+            &["is no condition"],
+        ),
+        (
             with_source("[providers.github]\nextends = \"hmac\""),
             &["has the name of a preset", "`my-github`"],
         ),

@@ -43,6 +43,9 @@ const MAX_NUMBERED: i64 = 100;
 /// Most texts besides `payload` that are tried.
 const MAX_PAYLOAD_VARIANTS: usize = 3;
 
+/// What a provider may deliver with.
+const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
+
 /// Longest tolerance that makes sense, in seconds: 30 days.
 const MAX_TOLERANCE_SECONDS: i64 = 30 * 86_400;
 
@@ -370,8 +373,9 @@ fn read_habits(s: &mut Section<'_>, problems: &mut Diagnostics) -> HabitsDraft {
         ping: s.boolean("ping", problems),
         body_authenticated: s.boolean("body_authenticated", problems),
         sync_only: s.boolean("sync_only", problems),
-        methods: each(s, "methods", problems, |text| {
-            text.parse().map_err(|_invalid| format!("`{text}` is not a method"))
+        methods: each(s, "methods", problems, |text| match METHODS.contains(&text) {
+            true => text.parse().map_err(|_invalid| format!("`{text}` is not a method")),
+            false => Err(format!("expected one of {}, in capitals", METHODS.join(", "))),
         }),
         get_probe: s.boolean("get_probe", problems),
         max_body: s.size("max_body", problems),

@@ -89,6 +89,13 @@ impl Scheme {
         }
     }
 
+    /// Whether the signature covers the time that `rule` reads.
+    pub(super) fn signs(&self, rule: &TimeRule) -> bool {
+        let lists_headers = |text: &Template| text.header_list().is_some();
+        self.texts()
+            .all(|text| text.uses_timestamp() || lists_headers(text) || text.covers(&rule.place))
+    }
+
     pub(super) fn collect_pointers(&mut self, scope: Option<&Place>, challenges: &[Challenge]) {
         let places = self.delivery_id.iter().chain(&self.dedupe_id).chain(&self.event_type);
         let places = places.chain(&self.signature.places).chain(&self.key_id).chain(scope);

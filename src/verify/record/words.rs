@@ -70,6 +70,28 @@ impl Part {
             Self::Body => "body",
         }
     }
+
+    /// What decides under a rule of these parts.
+    pub fn decide(rule: &[Self]) -> Decide {
+        if rule.contains(&Self::Body) {
+            Decide::ByContent
+        } else if rule.contains(&Self::Id) {
+            Decide::ById
+        } else {
+            Decide::ByNothing
+        }
+    }
+}
+
+/// What a `dedupe` rule decides by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decide {
+    /// The body is in it: what is taken for the same is the same.
+    ByContent,
+    /// The id, whatever the body: right only where the provider documents it as one per delivery.
+    ById,
+    /// Neither: events that have nothing to do with each other are the same.
+    ByNothing,
 }
 
 /// What to do when the rule asks for an id and the request has none.

@@ -14,6 +14,7 @@ use crate::verify::jwt::TokenRules;
 use crate::verify::mac::Hash;
 use crate::verify::picked::Picked;
 use crate::verify::place::Place;
+use crate::verify::record::Decide;
 use crate::verify::secrets::SecretEncoding;
 use crate::verify::signature::{self, Encoding, Parse};
 use crate::verify::template::Template;
@@ -76,12 +77,27 @@ pub(super) fn compile(name: &str, draft: Draft, span: &Range<usize>, problems: &
         );
     }
     let dedupe = habits.dedupe;
-    if let Some(rule) = &dedupe
-        && (rule.value.is_empty() || (rule.value == [Part::Id] && habits.dedupe_source.is_none()))
-    {
-        let label = "an id alone may decide only where the provider documents it as one per delivery";
-        let help = Some("say where with `dedupe_source = \"…\"`, or use `[\"id\", \"type\", \"body\"]`".to_owned());
-        problems.error(rule.span.clone(), "bad value for `dedupe`", label, help);
+    if let Some(rule) = &dedupe {
+        let wrong = match Part::decide(&rule.value) {
+            Decide::ByContent => None,
+            Decide::ById if habits.dedupe_source.is_some() => None,
+            Decide::ById => Some((
+                "an id alone may decide only where the provider documents it as one per delivery",
+                "say where with `dedupe_source = \"…\"`, or use `[\"id\", \"type\", \"body\"]`",
+            )),
+            Decide::ByNothing => Some((
+                "without \"id\" and \"body\", events that have nothing to do with each other would be the same",
+                "use `[\"id\", \"type\", \"body\"]`",
+            )),
+        };
+        if let Some((label, help)) = wrong {
+            problems.error(
+                rule.span.clone(),
+                "bad value for `dedupe`",
+                label,
+                Some(help.to_owned()),
+            );
+        }
     }
     Some(Record {
         name: name.to_owned(),
@@ -144,6 +160,7 @@ pub(super) fn compile_scheme(
     let token = keys::token(kind, &draft, params, span, problems);
     params.check_needed(signature.params().into_iter(), span, problems);
     let time = compile_time(&draft, problems);
+    let tolerance = draft.tolerance_seconds.as_ref().map(|found| found.span.clone());
     let text = draft.payload.unwrap_or(At {
         value: "{body}".to_owned(),
         span: span.clone(),
@@ -220,7 +237,43 @@ pub(super) fn compile_scheme(
         scheme.picked = Picked::of(&scheme);
     }
     check_each(&scheme, span, problems);
+    if let (Some(tolerance), Some(rule)) = (tolerance, &scheme.time)
+        && kind.signs_payload()
+        && !scheme.signs(rule)
+    {
+        problems.warning(
+            tolerance,
+            "the time is not signed",
+            format!("whoever has a request can send it again with another {}", rule.place),
+            Some("remove it, unless the provider signs it: then `{timestamp}` belongs into `payload`".to_owned()),
+        );
+    }
+    // The entries of a token are the members of its header.
+    if kind != Kind::Jwt {
+        check_entries(&scheme, span, problems);
+    }
     Some(scheme)
+}
+
+/// `sig:` names an entry of the signature's value, so the value has entries with names.
+fn check_entries(scheme: &Scheme, span: &Range<usize>, problems: &mut Diagnostics) {
+    let has_names = matches!(
+        scheme.signature.parse,
+        Parse::KeyValue { .. } | Parse::Positional { .. } | Parse::Base64Json { .. }
+    );
+    let time = scheme.time.iter().map(|rule| &rule.place);
+    let named = scheme
+        .delivery_id
+        .iter()
+        .chain(&scheme.dedupe_id)
+        .chain(&scheme.event_type);
+    let signed = scheme.texts().flat_map(Template::places);
+    let mut places = time.chain(named).chain(signed);
+    if !has_names && let Some(place) = places.find(|place| matches!(place, Place::Signature(_))) {
+        let label = "the signature is read as one that has no entries with names";
+        let help = Some("say how it is written with `parse = \"kv\"`".to_owned());
+        problems.error(span.clone(), format!("`{place}` is never there"), label, help);
+    }
 }
 
 /// The elements of an array are judged one by one: what is looked at lies in the head or in the element at hand, or each
