@@ -207,8 +207,21 @@ impl<'t> Section<'t> {
                 span: found.span,
             }),
             _ => {
-                let want = format!("a whole number from {} to {}", range.start(), range.end());
-                self.wrong_type(key, &found, &want, problems)
+                let what = match number {
+                    Some(value) => value.to_string(),
+                    None => article(found.value.type_str()),
+                };
+                problems.error(
+                    found.span,
+                    format!("bad value for `{}`", self.full(key)),
+                    format!(
+                        "expected a whole number from {} to {}, found {what}",
+                        range.start(),
+                        range.end()
+                    ),
+                    None,
+                );
+                None
             }
         }
     }
@@ -557,6 +570,22 @@ mod tests {
             "`later` is not in this version",
             "f.toml:5:1",
         ] {
+            assert!(shown.contains(part), "{part} is missing in\n{shown}");
+        }
+    }
+
+    #[test]
+    fn a_number_out_of_range_is_shown() {
+        let text = "a = 404\nb = 0x1F4\nc = 99999999999999999999\n";
+        let mut problems = Diagnostics::new();
+        let document = Document::parse(text, &mut problems);
+        let mut root = document.root();
+        for key in ["a", "b", "c"] {
+            assert_eq!(root.integer(key, 200..=299, &mut problems), None);
+        }
+        root.finish(&mut problems);
+        let shown = problems.to_string();
+        for part in ["from 200 to 299, found 404", "found 500", "found an integer"] {
             assert!(shown.contains(part), "{part} is missing in\n{shown}");
         }
     }
