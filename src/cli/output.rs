@@ -93,11 +93,12 @@ pub fn table(header: &[&str]) -> Table {
     table
 }
 
-/// A table as lines without spaces around them.
+/// A table as lines without the margins around them. A line that begins with blank cells keeps them: its words belong
+/// under their header.
 pub fn lines(table: &Table) -> String {
     let mut out = String::new();
     for line in table.lines() {
-        out.push_str(line.trim());
+        out.push_str(line.strip_prefix(' ').unwrap_or(&line).trim_end());
         out.push('\n');
     }
     out
@@ -152,6 +153,14 @@ mod tests {
         let shown = terminal_safe_json(&serde_json::to_string_pretty(&value).unwrap());
         assert!(shown.chars().all(|c| c == '\n' || !is_harmful(c)), "{shown}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+    }
+
+    #[test]
+    fn a_row_that_begins_with_blank_cells_keeps_its_columns() {
+        let mut table = table(&["SOURCE", "SECRET"]);
+        table.add_row(["stripe", "new"]);
+        table.add_row(["", "old"]);
+        assert_eq!(lines(&table), "SOURCE  SECRET\nstripe  new\n        old\n");
     }
 
     #[test]

@@ -69,16 +69,22 @@ async fn learn(args: LearnArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         output::print_json(&armed)?;
     } else {
-        output::print(&said_when_armed(&args.name, &armed))?;
+        output::print(&said_when_armed(&args.name, args.add, &armed))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn said_when_armed(name: &str, armed: &LearnStatus) -> String {
+fn said_when_armed(name: &str, adds: bool, armed: &LearnStatus) -> String {
     let name = output::printable(name);
+    let then = match adds {
+        false => format!("and {name} is sealed then"),
+        true => format!(
+            "beside those that {name} has, which stay valid until their files are moved away; {name} takes no other then"
+        ),
+    };
     format!(
         "{name} is armed until {}: it takes the next secret that is handed over, whoever sends it. Create the webhook at the \
-         provider now.\nThe secret becomes a file in {}, and {name} is sealed then: hooksluice sources\n",
+         provider now.\nThe secret becomes a file in {}, {then}: hooksluice sources\n",
         output::printable(armed.armed_until.as_deref().unwrap_or("now")),
         output::printable(&armed.directory),
     )
@@ -288,6 +294,24 @@ mod tests {
     }
 
     #[test]
+    fn who_takes_a_further_secret_is_told_that_the_old_ones_stay() {
+        let armed = LearnStatus {
+            directory: "secrets/asana".into(),
+            ..LearnStatus::default()
+        };
+        let first = said_when_armed("asana", false, &armed);
+        assert!(
+            first.contains("in secrets/asana, and asana is sealed then: "),
+            "{first}"
+        );
+        let further = said_when_armed("asana", true, &armed);
+        assert!(
+            further.contains("beside those that asana has, which stay valid") && !further.contains("sealed"),
+            "{further}"
+        );
+    }
+
+    #[test]
     fn secrets_are_listed_under_their_source() {
         let text = table(&[source(vec![
             secret("new", "never_used"),
@@ -298,10 +322,8 @@ mod tests {
             lines[1].starts_with("stripe") && lines[1].contains("/webhooks/stripe"),
             "{text}"
         );
-        assert!(
-            lines[2].starts_with("old") && lines[2].contains("safe to remove"),
-            "{text}"
-        );
+        assert_eq!(lines[2].find("old"), lines[0].find("SECRET"), "{text}");
+        assert!(lines[2].contains("safe to remove"), "{text}");
     }
 
     #[test]
