@@ -82,7 +82,13 @@ fn show(title: &str, judgement: &Judgement, json: bool) -> anyhow::Result<ExitCo
         let mut text = format!("{}: {title}\n", judgement.verdict);
         let facts = [
             ("reason", judgement.reason.clone()),
-            ("secret", judgement.secret_index.map(|index| index.to_string())),
+            (
+                "secret",
+                judgement
+                    .secret_label
+                    .clone()
+                    .or(judgement.secret_index.map(|index| index.to_string())),
+            ),
             ("delivery id", judgement.delivery_id.clone()),
             ("event type", judgement.event_type.clone()),
             (

@@ -9,6 +9,7 @@
 //! of a flood.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::request::RawRequest;
 
@@ -25,6 +26,34 @@ mod tests;
 const MAX_BODY: usize = 256 << 10;
 /// Bytes that all tries of one hint may hash, each with [`search::OVERHEAD`] for what is not the body.
 const BUDGET: usize = 16 << 20;
+
+/// One of a source's secrets, as people know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WhichSecret {
+    /// Its place in the list.
+    pub index: usize,
+    /// What it is called, where it is called something.
+    pub label: Option<Arc<str>>,
+}
+
+impl WhichSecret {
+    /// The one at this place of the verifier's list.
+    fn of(verifier: &Verifier, index: usize) -> Self {
+        Self {
+            index,
+            label: verifier.secrets().get(index).and_then(|secret| secret.label.clone()),
+        }
+    }
+}
+
+impl fmt::Display for WhichSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.label {
+            Some(label) => write!(f, "secret `{label}`"),
+            None => write!(f, "secret {}", self.index),
+        }
+    }
+}
 
 /// The likely cause of a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +73,7 @@ pub enum Hint {
     /// It holds under a secret whose `not_after` is over.
     SecretEnded {
         /// Which secret.
-        secret_index: usize,
+        which: WhichSecret,
     },
     /// It holds under the secret of another source.
     OtherSource {
@@ -54,22 +83,22 @@ pub enum Hint {
     /// It holds under the configured secret without white space or a line end around it.
     SecretWhiteSpace {
         /// Which secret.
-        secret_index: usize,
+        which: WhichSecret,
     },
     /// The sender's secret ends with a line end.
     SenderLineEnd {
         /// Which secret.
-        secret_index: usize,
+        which: WhichSecret,
     },
     /// It holds with the secret inside of the quotes that are part of it.
     SecretQuoted {
         /// Which secret.
-        secret_index: usize,
+        which: WhichSecret,
     },
     /// It holds with a prefix in front of the secret that was left out, or that does not belong to it.
     SecretPrefix {
         /// Which secret.
-        secret_index: usize,
+        which: WhichSecret,
         /// The prefix.
         prefix: &'static str,
         /// Whether the secret lacks it.
@@ -78,7 +107,7 @@ pub enum Hint {
     /// The secret begins like a credential of another kind.
     NotASigningSecret {
         /// Which secret.
-        secret_index: usize,
+        which: WhichSecret,
         /// Its kind, in words.
         kind: &'static str,
         /// The letters that say so, which are the same for all of the kind.
@@ -87,7 +116,7 @@ pub enum Hint {
     /// It holds with the secret taken in another encoding.
     SecretEncoding {
         /// Which secret.
-        secret_index: usize,
+        which: WhichSecret,
         /// How the sender takes it.
         found: &'static str,
         /// How the record takes it.
@@ -131,6 +160,8 @@ pub enum Hint {
         /// One that is.
         present: String,
     },
+    /// It is a hand-shake in which the provider hands over its secret.
+    HandsOverSecret,
     /// It came through a proxy, and the header's name has an underscore, which many proxies drop.
     HeaderUnderscore {
         /// The header.
@@ -177,34 +208,24 @@ impl fmt::Display for Hint {
                 f,
                 "the signature holds, but its time is in {found} and the record takes {expected} (`timestamp_unit`)"
             ),
-            Self::SecretEnded { secret_index } => write!(
+            Self::SecretEnded { which } => write!(
                 f,
-                "the signature holds under secret {secret_index}, whose `not_after` is over: the sender still uses it"
+                "the signature holds under {which}, whose `not_after` is over: the sender still uses it"
             ),
-            Self::SecretQuoted { secret_index } => {
-                write!(
-                    f,
-                    "secret {secret_index} has quotes around it; the signature holds without"
-                )
+            Self::SecretQuoted { which } => {
+                write!(f, "{which} has quotes around it; the signature holds without")
             }
             Self::SecretPrefix {
-                secret_index,
+                which,
                 prefix,
                 is_missing,
             } => {
                 let what = if *is_missing { "lacks" } else { "should not have" };
-                write!(
-                    f,
-                    "secret {secret_index} {what} `{prefix}` in front: the signature holds so"
-                )
+                write!(f, "{which} {what} `{prefix}` in front: the signature holds so")
             }
-            Self::NotASigningSecret {
-                secret_index,
-                kind,
-                begins,
-            } => write!(
+            Self::NotASigningSecret { which, kind, begins } => write!(
                 f,
-                "secret {secret_index} begins with `{begins}`, as {kind} does: requests are signed with another secret"
+                "{which} begins with `{begins}`, as {kind} does: requests are signed with another secret"
             ),
             Self::Hash { found, expected } => {
                 write!(f, "the signature holds with {found}; the record takes {expected}")
@@ -224,6 +245,10 @@ impl fmt::Display for Hint {
                 f,
                 "`{present}` came without `{header}`: no secret is set at the provider, or something on the way drops it"
             ),
+            Self::HandsOverSecret => f.write_str(
+                "it hands over a secret, for which nothing vouches: a source with `learn = \"once\"` takes it while \
+                 `hooksluice sources learn NAME` lets it",
+            ),
             Self::HeaderUnderscore { header } => write!(
                 f,
                 "it came through a proxy, and many drop headers with an underscore: allow `{header}` there (nginx: \
@@ -234,21 +259,17 @@ impl fmt::Display for Hint {
                 "its Content-Encoding says {coding} and its body is not: something inflated what was signed"
             ),
             Self::OtherSource { source } => write!(f, "the signature holds under the secret of source `{source}`"),
-            Self::SecretWhiteSpace { secret_index } => write!(
+            Self::SecretWhiteSpace { which } => write!(
                 f,
-                "secret {secret_index} has white space or a line end around it; the signature holds without"
+                "{which} has white space or a line end around it; the signature holds without"
             ),
-            Self::SenderLineEnd { secret_index } => write!(
+            Self::SenderLineEnd { which } => write!(
                 f,
-                "the sender signs with a line end behind secret {secret_index}: set it there again without"
+                "the sender signs with a line end behind {which}: set it there again without"
             ),
-            Self::SecretEncoding {
-                secret_index,
-                found,
-                expected,
-            } => write!(
+            Self::SecretEncoding { which, found, expected } => write!(
                 f,
-                "the signature holds with secret {secret_index} taken as {found}; the record takes it as {expected}"
+                "the signature holds with {which} taken as {found}; the record takes it as {expected}"
             ),
             Self::SignatureEncoding { found, expected } => {
                 write!(
@@ -296,8 +317,10 @@ impl Verifier {
                 .or_else(|| search.other_scheme())
                 .or_else(|| shape::of_body(request))
                 .or_else(|| shape::of_secrets(self)),
-            Reason::MissingSignature | Reason::MissingTimestamp | Reason::MissingId => search
-                .other_scheme()
+            Reason::MissingSignature | Reason::MissingTimestamp | Reason::MissingId => self
+                .handed_over(request)
+                .map(|_handed| Hint::HandsOverSecret)
+                .or_else(|| search.other_scheme())
                 .or_else(|| shape::of_headers(self.record(), &request.head)),
             Reason::AddressNotAllowed | Reason::TooLarge | Reason::TooSlow => None,
         }

@@ -50,6 +50,9 @@ pub struct Judgement {
     /// Which secret vouched for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_index: Option<usize>,
+    /// What it is called, where it is called something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_label: Option<String>,
     /// The provider's id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_id: Option<String>,
@@ -156,6 +159,7 @@ pub(super) fn judge_with(verifier: &Verifier, request: RawRequest) -> Judgement 
         Ok(Verified::Event(request)) => Judgement {
             verdict: "accept",
             secret_index: request.proof().secret_index,
+            secret_label: request.proof().label.as_deref().map(str::to_owned),
             delivery_id: request.delivery_id().map(str::to_owned),
             event_type: request.event_type().map(str::to_owned),
             ..Judgement::default()

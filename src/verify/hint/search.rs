@@ -19,7 +19,7 @@ use super::super::signature::Encoding;
 use super::super::url::{self, PublicUrl};
 use super::super::verifier::{SourceSecret, Verifier, is_live};
 use super::super::window::TimeUnit;
-use super::{BUDGET, Hint, MAX_BODY, reprint};
+use super::{BUDGET, Hint, MAX_BODY, WhichSecret, reprint};
 
 /// What a try costs besides the body, in bytes hashed.
 pub(super) const OVERHEAD: usize = 4 << 10;
@@ -161,28 +161,29 @@ impl<'a> Search<'a> {
         (0..self.verifier.secrets().len()).find_map(|index| self.secret(index))
     }
 
-    fn secret(&self, secret_index: usize) -> Option<Hint> {
-        let secret = self.verifier.secrets().get(secret_index)?;
+    fn secret(&self, index: usize) -> Option<Hint> {
+        let secret = self.verifier.secrets().get(index)?;
+        let which = WhichSecret::of(self.verifier, index);
         let text = secret.secret.expose();
         let record = self.record();
         let holds = |text: &[u8]| self.by_secret(Arc::clone(record), text);
         if !is_live(secret, self.request.head.received_at) && holds(text) {
-            return Some(Hint::SecretEnded { secret_index });
+            return Some(Hint::SecretEnded { which });
         }
         let trimmed = text.trim_ascii();
         if trimmed != text && holds(trimmed) {
-            return Some(Hint::SecretWhiteSpace { secret_index });
+            return Some(Hint::SecretWhiteSpace { which });
         }
         let quoted = [b'"', b'\''].into_iter().find_map(|quote| {
             let inner = trimmed.strip_prefix(&[quote])?;
             inner.strip_suffix(&[quote])
         });
         if quoted.is_some_and(holds) {
-            return Some(Hint::SecretQuoted { secret_index });
+            return Some(Hint::SecretQuoted { which });
         }
         for end in [b"\n".as_slice(), b"\r\n"] {
             if holds(&[text, end].concat()) {
-                return Some(Hint::SenderLineEnd { secret_index });
+                return Some(Hint::SenderLineEnd { which });
             }
         }
         let prefixed = PREFIXES.into_iter().find_map(|prefix| {
@@ -191,15 +192,15 @@ impl<'a> Search<'a> {
                 None => (true, [prefix.as_bytes(), text].concat()),
             };
             holds(&other).then_some(Hint::SecretPrefix {
-                secret_index,
+                which: which.clone(),
                 prefix,
                 is_missing,
             })
         });
-        prefixed.or_else(|| self.secret_encoding(secret_index, text))
+        prefixed.or_else(|| self.secret_encoding(&which, text))
     }
 
-    fn secret_encoding(&self, secret_index: usize, text: &[u8]) -> Option<Hint> {
+    fn secret_encoding(&self, which: &WhichSecret, text: &[u8]) -> Option<Hint> {
         let record = self.record();
         let (expected, _) = *SecretEncoding::NAMED
             .iter()
@@ -217,7 +218,7 @@ impl<'a> Search<'a> {
                 self.by_secret(Arc::new(other), text)
             });
             let hint = Hint::SecretEncoding {
-                secret_index,
+                which: which.clone(),
                 found,
                 expected,
             };

@@ -8,8 +8,8 @@ use super::super::place::Place;
 use super::super::presets;
 use super::super::record::Record;
 use super::super::verifier::Verifier;
-use super::Hint;
 use super::search::signature_header;
+use super::{Hint, WhichSecret};
 
 /// Providers that are named at most.
 const FEW: usize = 4;
@@ -48,13 +48,13 @@ pub(super) fn of_secrets(verifier: &Verifier) -> Option<Hint> {
         return None;
     }
     let mut secrets = verifier.secrets().iter().enumerate();
-    secrets.find_map(|(secret_index, secret)| {
+    secrets.find_map(|(index, secret)| {
         let text = secret.secret.expose().trim_ascii();
         let (begins, kind) = *CREDENTIALS
             .iter()
             .find(|(begins, _)| text.starts_with(begins.as_bytes()) && text.len() > begins.len())?;
         Some(Hint::NotASigningSecret {
-            secret_index,
+            which: WhichSecret::of(verifier, index),
             kind,
             begins,
         })

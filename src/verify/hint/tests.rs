@@ -13,6 +13,11 @@ use crate::time::Timestamp;
 
 const PLAIN: &str = "kind = \"hmac\"\nsignature = \"header:X-Sig\"\n";
 
+/// A secret without a label.
+fn nth(index: usize) -> WhichSecret {
+    WhichSecret { index, label: None }
+}
+
 fn hint(verifier: &Verifier, request: RawRequest) -> Option<Hint> {
     match verifier.verify(request) {
         Ok(Verified::Event(_) | Verified::Challenge(_)) => panic!("it was accepted"),
@@ -44,13 +49,13 @@ fn white_space_around_a_secret_is_told_on_either_side() {
     let request = signed(&clean, post(&[], "{}"));
     assert_eq!(
         hint(&padded, request.clone()),
-        Some(Hint::SecretWhiteSpace { secret_index: 1 })
+        Some(Hint::SecretWhiteSpace { which: nth(1) })
     );
     assert_eq!(hint(&padded, with_body(request, "{\"x\":1}")), None);
 
     let sender = preset("github", &["test-secret-0123456789abcdef\n"]);
     let request = signed(&sender, post(&[], "{}"));
-    assert_eq!(hint(&clean, request), Some(Hint::SenderLineEnd { secret_index: 0 }));
+    assert_eq!(hint(&clean, request), Some(Hint::SenderLineEnd { which: nth(0) }));
 }
 
 #[test]
@@ -239,10 +244,7 @@ fn a_secret_that_has_ended_is_told_while_the_sender_uses_it() {
     let sender = preset("github", &["old-secret-0123456789"]);
     let request = signed(&sender, post(&[], "{}"));
     let ended = with_end(NOW - 1);
-    assert_eq!(
-        hint(&ended, request.clone()),
-        Some(Hint::SecretEnded { secret_index: 1 })
-    );
+    assert_eq!(hint(&ended, request.clone()), Some(Hint::SecretEnded { which: nth(1) }));
     assert_eq!(hint(&ended, with_body(request.clone(), "{ }x")), None);
     assert!(with_end(NOW + 1).verify(request).is_ok());
 }
@@ -256,10 +258,7 @@ fn quotes_around_a_secret_are_told() {
     ] {
         let ours = preset("github", &[&quoted]);
         let request = signed(&preset("github", &[SECRET]), post(&[], "{}"));
-        assert_eq!(
-            hint(&ours, request.clone()),
-            Some(Hint::SecretQuoted { secret_index: 0 })
-        );
+        assert_eq!(hint(&ours, request.clone()), Some(Hint::SecretQuoted { which: nth(0) }));
         assert_eq!(hint(&ours, with_body(request, "{ }x")), None);
     }
     // One quote is a character like any other.
@@ -274,7 +273,7 @@ fn a_prefix_of_a_secret_that_was_left_out_or_added_is_told() {
         let ours = preset("stripe", &[ours]);
         let request = signed(&preset("stripe", &[senders]), post(&[], "{}"));
         let expected = Hint::SecretPrefix {
-            secret_index: 0,
+            which: nth(0),
             prefix: "whsec_",
             is_missing,
         };
@@ -301,7 +300,7 @@ fn a_credential_of_another_kind_is_told_by_what_all_of_its_kind_share() {
     let key = ["sk_live", "_4eC39HqLyjWDarjtT1zdp7dc"].concat();
     let found = hint(&preset("stripe", &[STRIPE, &key]), with_body(request.clone(), "[]")).unwrap();
     let expected = Hint::NotASigningSecret {
-        secret_index: 1,
+        which: nth(1),
         kind: "a secret API key",
         begins: "sk_live_",
     };
@@ -465,4 +464,32 @@ fn no_record_and_no_reason_makes_it_panic() {
         judged += 1;
     }
     assert!(judged > 100, "{judged}");
+}
+
+#[test]
+fn a_secret_is_told_by_its_label_where_it_has_one() {
+    let labelled = |label: &str, text: &str| SourceSecret {
+        label: Some(label.into()),
+        ..SourceSecret::new(Secret::new(text))
+    };
+    let secrets = vec![
+        labelled("next", "other-secret-012345"),
+        labelled("june", "test-secret-0123456789abcdef \n"),
+    ];
+    let record = presets::find("github").unwrap();
+    let padded = Verifier::new(record, secrets, VerifierOptions::default()).unwrap();
+    let request = signed(&preset("github", &[SECRET]), post(&[], "{}"));
+    let told = hint(&padded, request).unwrap().to_string();
+    assert!(told.starts_with("secret `june` has white space"), "{told}");
+}
+
+#[test]
+fn a_hand_shake_that_hands_over_a_secret_is_told() {
+    let asana = preset("asana", &[SECRET]);
+    let told = hint(
+        &asana,
+        post(&[("x-hook-secret", "0123456789abcdef0123456789abcdef")], ""),
+    );
+    assert_eq!(told, Some(Hint::HandsOverSecret));
+    assert_ne!(hint(&asana, post(&[], "{}")), Some(Hint::HandsOverSecret));
 }
