@@ -11,6 +11,9 @@ use self::scanner::Scanner;
 
 mod scanner;
 
+/// Longest list that is made for a pointer; a step above it is taken for a name.
+const MAX_MADE: usize = 16;
+
 /// A compiled JSON pointer such as `/event/type`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Pointer {
@@ -38,10 +41,23 @@ impl Pointer {
         })
     }
 
-    /// Puts `value` where the pointer points, making objects on the way.
+    /// Puts `value` where the pointer points, making objects on the way, and lists where a step is a small number.
     pub(super) fn set(&self, document: &mut serde_json::Value, value: serde_json::Value) {
         let mut here = document;
         for step in &self.steps {
+            let index = step.parse().ok().filter(|index| *index < MAX_MADE);
+            if let Some(index) = index.filter(|_| here.is_null() || here.is_array()) {
+                if here.is_null() {
+                    *here = serde_json::json!([]);
+                }
+                let Some(list) = here.as_array_mut() else { return };
+                if list.len() <= index {
+                    list.resize(index + 1, serde_json::Value::Null);
+                }
+                let Some(item) = list.get_mut(index) else { return };
+                here = item;
+                continue;
+            }
             if !here.is_object() {
                 *here = serde_json::json!({});
             }

@@ -71,13 +71,19 @@ impl Record {
             pairs.extend(documents.map(|(name, json)| format!("{name}={}", form::encode(&json.to_string()))));
             return pairs.join("&").into_bytes();
         }
-        let mut body = serde_json::json!({ "test": true });
+        let mut body = serde_json::Value::Null;
         for (place, text) in values {
             if let Place::Json(pointer) = place {
                 let is_time = scheme.time.as_ref().is_some_and(|rule| rule.place == *place);
                 let number = text.parse::<i64>().ok().filter(|_| is_time);
                 pointer.set(&mut body, number.map_or_else(|| text.into(), Into::into));
             }
+        }
+        if body.is_null() {
+            body = serde_json::json!({});
+        }
+        if let Some(object) = body.as_object_mut() {
+            object.entry("test").or_insert(true.into());
         }
         body.to_string().into_bytes()
     }
@@ -128,4 +134,32 @@ fn values<'s>(scheme: &'s Scheme, sample: &Sample<'_>) -> Vec<(&'s Place, String
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::presets;
+    use super::*;
+
+    fn body_of(provider: &str) -> serde_json::Value {
+        let sample = Sample {
+            method: &Method::POST,
+            target: &PathAndQuery::from_static("/in"),
+            id: "evt_1",
+            event_type: "test",
+            now: Timestamp::from_secs(1_700_000_000),
+        };
+        let record = presets::find(provider).unwrap();
+        serde_json::from_slice(&record.sample_body(&sample, &HeaderMap::new())).unwrap()
+    }
+
+    #[test]
+    fn where_a_provider_sends_a_list_the_sample_has_one() {
+        let asana = body_of("asana");
+        assert!(asana["events"][0]["action"].is_string(), "{asana}");
+        assert_eq!(asana["test"], true);
+        let sendgrid = body_of("sendgrid");
+        assert!(sendgrid[0]["sg_event_id"].is_string(), "{sendgrid}");
+        assert_eq!(body_of("github"), serde_json::json!({ "test": true }));
+    }
 }
