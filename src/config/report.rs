@@ -353,7 +353,14 @@ fn describe_keys(keys: &IdempotencySettings) -> String {
 fn describe(source: &Source) -> String {
     let record = source.verifier.record();
     let upstreams: Vec<&str> = source.upstreams.iter().map(UpstreamName::as_str).collect();
-    let parts: Vec<&str> = source.dedupe.parts.iter().map(|part| part.as_str()).collect();
+    let parts = &source.dedupe.parts;
+    let again = match record.is_never_same(parts) {
+        true => "no delivery is taken for a duplicate".to_owned(),
+        false => {
+            let parts: Vec<&str> = parts.iter().map(|part| part.as_str()).collect();
+            format!("the same again by {}", parts.join(" + "))
+        }
+    };
     let tolerance = match source.verifier.tolerance() {
         Some(tolerance) => format!(", {} old at most", show_duration(tolerance)),
         None if record.signs_time() => {
@@ -384,13 +391,12 @@ fn describe(source: &Source) -> String {
         ));
     }
     format!(
-        "{}: {} from {} ({}) to {}; up to {}{tolerance}; the same again by {}{notes}",
+        "{}: {} from {} ({}) to {}; up to {}{tolerance}; {again}{notes}",
         source.name,
         source.path,
         record.name(),
         record.confidence().as_str(),
         upstreams.join(", "),
         show_size(source.max_body),
-        parts.join(" + "),
     )
 }

@@ -569,6 +569,13 @@ fn the_summary_is_no_better_than_what_was_found() {
         judged.contains("5m old at most") && !judged.contains("not judged"),
         "{judged}"
     );
+    let rings = summary(&with_source("").replace("github", "bunny-stream"));
+    assert!(
+        rings.contains("no delivery is taken for a duplicate") && !rings.contains("the same again"),
+        "{rings}"
+    );
+    let by_id = summary(&with_source("dedupe = [\"id\"]").replace("github", "bunny-stream"));
+    assert!(by_id.contains("the same again by id"), "{by_id}");
     let ended = summary(&with_secret(
         "secret = { env = \"SECRET\", not_after = \"2026-01-01T00:00:00Z\" }",
     ));

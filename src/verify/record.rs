@@ -215,6 +215,12 @@ impl Record {
         self.ping
     }
 
+    /// Whether a rule of these parts takes no request for another's duplicate: what only rings sends the same id and the
+    /// same body for the next change too.
+    pub fn is_never_same(&self, parts: &[Part]) -> bool {
+        self.ping && parts.contains(&Part::Body)
+    }
+
     /// Whether the signature covers the whole body.
     pub fn body_authenticated(&self) -> bool {
         self.body_authenticated

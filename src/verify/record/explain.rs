@@ -206,14 +206,19 @@ impl Record {
     }
 
     fn explain_dedupe(&self) -> String {
+        if self.is_never_same(&self.dedupe) {
+            return "never: its notifications have no content of their own, so that each counts as a new event"
+                .to_owned();
+        }
         let parts = self.dedupe.iter().map(|part| match part {
             Part::Id => "id",
             Part::Type => "type",
             Part::Body => "body",
         });
-        let missing = match self.id_missing {
-            IdMissing::Digest => "by content",
-            IdMissing::Reject => "refused with 400",
+        let missing = match (self.id_missing, self.ping) {
+            (IdMissing::Digest, false) => "by content",
+            (IdMissing::Digest, true) => "never",
+            (IdMissing::Reject, _) => "refused with 400",
         };
         format!("by {}; without an id {missing}", parts.collect::<Vec<_>>().join(", "))
     }
