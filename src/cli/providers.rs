@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -20,7 +21,7 @@ pub struct Args {
     name: Option<String>,
     /// The configuration whose `[providers.NAME]` are known too. Without it: ./hooksluice.toml, then
     /// /etc/hooksluice/hooksluice.toml
-    #[arg(short, long, value_name = "FILE", requires = "name")]
+    #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Only those whose name, title or other name contains this
     #[arg(long, value_name = "TEXT", conflicts_with = "name")]
@@ -37,10 +38,13 @@ pub struct Args {
     /// Print the record as it is written, to start one of your own from
     #[arg(long, requires = "name", conflicts_with = "json")]
     toml: bool,
-    /// Print the list as Markdown
-    #[arg(long, conflicts_with_all = ["json", "toml", "name"])]
+    /// Print the list of the presets as Markdown
+    #[arg(long, conflicts_with_all = ["json", "toml", "name", "config"])]
     markdown: bool,
 }
+
+/// A name with its record, unless that has mistakes.
+type OwnRecord = (String, Option<Arc<Record>>);
 
 #[derive(Serialize)]
 struct Row<'r> {
@@ -51,6 +55,8 @@ struct Row<'r> {
     body_authenticated: bool,
     aliases: &'r [String],
     docs: Option<&'r str>,
+    /// No preset: a table of the configuration.
+    own: bool,
 }
 
 /// Prints the list, or the record.
@@ -91,11 +97,17 @@ fn explain_own(args: &Args, name: &str) -> anyhow::Result<ExitCode> {
 
 fn list(args: &Args) -> anyhow::Result<ExitCode> {
     let records: Vec<_> = presets::names().into_iter().filter_map(presets::find).collect();
-    let rows: Vec<Row<'_>> = records
-        .iter()
-        .map(|record| row(record))
-        .filter(|row| is_asked_for(row, args))
-        .collect();
+    let own = match own_of_list(args) {
+        Ok(own) => own,
+        Err(report) => return Ok(usage_error(&report.render(false))),
+    };
+    for (name, _) in own.iter().filter(|(_, record)| record.is_none()) {
+        super::say(&format!(
+            "[providers.{}] cannot be read: hooksluice check says why",
+            output::printable(name)
+        ));
+    }
+    let rows = rows(&own, &records, args);
     if args.markdown {
         output::print(&markdown(&rows))?;
     } else if args.json {
@@ -104,13 +116,42 @@ fn list(args: &Args) -> anyhow::Result<ExitCode> {
         super::say("no preset is like that; `[providers.NAME]` describes one of your own");
         return Ok(ExitCode::FAILURE);
     } else {
-        let mut table = output::table(&["NAME", "PROVIDER", "KIND", "STATUS"]);
-        for row in rows {
-            table.add_row([row.name, row.title, row.kind, row.status]);
-        }
-        output::print(&output::lines(&table))?;
+        output::print(&list_of(&rows))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Those that are asked for, one's own first.
+fn rows<'r>(own: &'r [OwnRecord], presets: &'r [Arc<Record>], args: &Args) -> Vec<Row<'r>> {
+    let own = own.iter().filter_map(|(_, record)| record.as_ref());
+    let own = own.map(|record| Row {
+        own: true,
+        ..row(record)
+    });
+    let presets = presets.iter().map(|record| row(record));
+    own.chain(presets).filter(|row| is_asked_for(row, args)).collect()
+}
+
+fn list_of(rows: &[Row<'_>]) -> String {
+    let mut table = output::table(&["NAME", "PROVIDER", "KIND", "STATUS"]);
+    for row in rows {
+        let whose = if row.own { ", yours" } else { "" };
+        let cells = [row.name, row.title, row.kind, &format!("{}{whose}", row.status)];
+        table.add_row(cells.map(output::printable));
+    }
+    output::lines(&table)
+}
+
+/// The records of the configuration in use. One that nobody spoke of may be missing or broken.
+fn own_of_list(args: &Args) -> Result<Vec<OwnRecord>, config::Report> {
+    if args.markdown {
+        return Ok(Vec::new());
+    }
+    match config::own_providers(args.config.as_deref()) {
+        Ok(own) => Ok(own.records),
+        Err(report) if args.config.is_some() => Err(report),
+        Err(_) => Ok(Vec::new()),
+    }
 }
 
 fn is_asked_for(row: &Row<'_>, args: &Args) -> bool {
@@ -135,6 +176,7 @@ fn row(record: &Record) -> Row<'_> {
         body_authenticated: record.body_authenticated(),
         aliases: record.aliases(),
         docs: record.docs(),
+        own: false,
     }
 }
 
@@ -234,6 +276,12 @@ mod tests {
         for record in all() {
             let text = in_words(&record);
             let name = record.name();
+            let again = text.lines().find(|line| line.trim_start().starts_with("same again "));
+            assert_eq!(
+                again.unwrap_or_default().contains("never"),
+                record.ping(),
+                "{name}: {again:?}"
+            );
             for part in ["kind ", "status ", "same again ", "methods ", "answered "] {
                 assert!(text.contains(part), "{name}: {part} is missing in\n{text}");
             }
@@ -253,16 +301,36 @@ mod tests {
         }
     }
 
+    fn args(words: &[&str]) -> Args {
+        use clap::Parser as _;
+        let words = ["hooksluice", "providers"].into_iter().chain(words.iter().copied());
+        match crate::cli::Cli::parse_from(words).command {
+            crate::cli::Command::Providers(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_list_knows_the_providers_of_the_configuration() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = "[providers.acme]\nkind = \"hmac\"\nsignature = \"header:X-Acme\"\n[providers.broken]\nkind = 1\n";
+        std::fs::write(file.path(), text).unwrap();
+        let args = args(&["-c", file.path().to_str().unwrap(), "--search", "ACME"]);
+        let own = own_of_list(&args).unwrap();
+        let known: Vec<_> = own
+            .iter()
+            .map(|(name, record)| (name.as_str(), record.is_some()))
+            .collect();
+        assert_eq!(known, [("acme", true), ("broken", false)]);
+        let records = all();
+        let rows = rows(&own, &records, &args);
+        let found: Vec<_> = rows.iter().filter(|row| row.own).map(|row| row.name).collect();
+        assert_eq!(found, ["acme"]);
+        assert!(list_of(&rows).contains("yours"), "{}", list_of(&rows));
+    }
+
     #[test]
     fn the_list_can_be_narrowed() {
-        let args = |words: &[&str]| {
-            use clap::Parser as _;
-            let words = ["hooksluice", "providers"].into_iter().chain(words.iter().copied());
-            match crate::cli::Cli::parse_from(words).command {
-                crate::cli::Command::Providers(args) => args,
-                other => panic!("{other:?}"),
-            }
-        };
         let records = all();
         let found = |words: &[&str]| {
             let args = args(words);
