@@ -201,6 +201,31 @@ impl Template {
         Ok(pieces.iter().any(|piece| std::str::from_utf8(piece).is_err()))
     }
 
+    /// Whether the text that was signed can have been cut elsewhere: a value in front of the time holds what looks like the
+    /// time with the literals around it. Then what stands behind it there may be what the sender called its body.
+    pub(super) fn can_be_cut_elsewhere(&self, with: &Filling<'_>) -> bool {
+        self.pieces.windows(4).any(|pieces| {
+            let [
+                Piece::Token(Token::Value { place, .. }),
+                Piece::Literal(before),
+                Piece::Token(Token::Timestamp),
+                Piece::Literal(behind),
+            ] = pieces
+            else {
+                return false;
+            };
+            let value = lookup(place, with).unwrap_or_default();
+            memchr::memmem::find_iter(&value, before.as_bytes()).any(|at| {
+                let rest = value.get(at + before.len()..).unwrap_or_default();
+                let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+                digits > 0
+                    && rest
+                        .get(digits..)
+                        .is_some_and(|rest| rest.starts_with(behind.as_bytes()))
+            })
+        })
+    }
+
     /// The header that lists which headers are signed.
     pub(super) fn header_list(&self) -> Option<&Place> {
         self.tokens().find_map(|token| match token {

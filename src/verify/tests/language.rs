@@ -105,6 +105,26 @@ fn a_digest_with_the_secret_in_front_cannot_be_extended() {
     }
 }
 
+/// A body that holds `.1700000000.` would be a message of that time, with the start of the body in its id.
+#[test]
+fn a_message_is_not_cut_elsewhere_to_look_fresh() {
+    let record = "kind = \"hmac\"\nsignature = \"header:x-sig\"\npayload = \"{header:x-id}.{timestamp}.{body}\"\n\
+                  timestamp = \"header:x-time\"\ntolerance_seconds = 300\n";
+    let verifier = custom(record, &["k"]);
+    let now = NOW.to_string();
+    let with = |id: &str, body: &str| {
+        let mut request = post(&[("x-id", id), ("x-time", &now)], body.to_owned());
+        sign_headers(&verifier, &mut request);
+        verdict(&verifier, request).map(drop)
+    };
+    for id in ["msg_1", "msg.1", "1.2", "msg_1.5", "msg_1.x.y"] {
+        assert_eq!(with(id, "{}"), Ok(()), "{id}");
+    }
+    for id in ["msg_1.1500000000.{\"a\":1", "m.1.", "a.b.77.c"] {
+        assert_eq!(with(id, "{}"), Err(Reason::WrongSignature), "{id}");
+    }
+}
+
 #[test]
 fn a_digest_without_the_secret_and_a_mac_with_it_are_refused() {
     assert!(complaint(&format!("{DIGEST}payload = \"{{body}}\"\n")).contains("no `{secret}`"));

@@ -300,6 +300,9 @@ impl Verifier {
                 first = Some(first.map_or(index, |first: usize| first.min(index)));
             }
         };
+        if text.can_be_cut_elsewhere(with) {
+            return Ok(None);
+        }
         let mut payload = Vec::with_capacity(TEXT_PIECES);
         if text.uses_secret() {
             if text.is_extended(with)? {
