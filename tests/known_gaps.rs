@@ -32,6 +32,47 @@ fn setup() -> Setup {
     Setup::new(&Upstream::start())
 }
 
+/// P3: Mailgun's signature covers its time and token, and the preset judges no age, since Mailgun documents none: one that
+/// was captured is good for any body. The preset's note says to set `tolerance`.
+#[test]
+fn a_signature_of_mailgun_does_not_end_yet() {
+    let app = Upstream::start();
+    let setup = Setup::new(&app).source("mail", "mailgun", SECRET, "");
+    let server = setup.start();
+    let signature = sign::hex(&sign::sha256(SECRET.as_bytes(), &[b"1420070400", b"0123456789"]));
+    let sent = |event: &str| {
+        let body = format!(
+            "{{\"signature\":{{\"timestamp\":\"1420070400\",\"token\":\"0123456789\",\"signature\":\"{signature}\"}},\
+             \"event-data\":{{\"event\":\"{event}\"}}}}"
+        );
+        let request = Request::post("/hooks/mail", body).header("Content-Type", "application/json");
+        server.send(&request).status
+    };
+    assert_eq!((sent("delivered"), sent("failed")), (200, 200));
+    assert_eq!(server.events("").len(), 2);
+}
+
+/// P5: where a token stands in a body is told by the provider that the source has now.
+#[test]
+fn a_token_in_a_body_is_shown_once_the_source_has_another_provider_yet() {
+    let app = Upstream::start();
+    let setup = Setup::new(&app).source("meraki", "meraki", SECRET, "");
+    let server = setup.start();
+    let body = format!("{{\"sharedSecret\":\"{SECRET}\"}}");
+    assert_eq!(server.send(&Request::post("/hooks/meraki", body)).status, 200);
+    let event = server.events("").remove(0);
+    let shown = || {
+        let target = format!("/api/v1/events/{}", event["id"].as_str().unwrap());
+        server.admin_get(&target).text().contains(SECRET)
+    };
+    assert!(!shown());
+    let file = setup.write_config();
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("provider = \"meraki\"", "provider = \"github\"")).unwrap();
+    assert_eq!(server.admin_post("/api/v1/reload", "{}").status, 200);
+    assert!(shown());
+}
+
 /// ID-02: `on_redelivery = "forward"` is not in the contract; a person replays instead.
 #[test]
 fn a_redelivery_of_a_delivered_event_cannot_be_made_to_forward_again() {
