@@ -28,6 +28,15 @@ use crate::verify::record::{Kind, Record};
 use crate::verify::url::PublicUrl;
 use crate::verify::{SourceSecret, Verifier, VerifierOptions, presets};
 
+mod admission;
+mod dedupe;
+mod path;
+mod secrets;
+
+pub(super) use self::path::plain_path;
+use self::path::refuse_shared_paths;
+use self::secrets::refuse_shared_directories;
+
 /// `own_hosts` are those for which the listener has certificates.
 pub(super) fn build_all(
     file: &File,
@@ -60,35 +69,6 @@ pub(super) fn build_all(
     sources
 }
 
-/// A secret that one source learns must not vouch for what another gets.
-fn refuse_shared_directories(file: &File, problems: &mut Diagnostics) {
-    let directories = |written: &'_ file::Source| -> Vec<PathBuf> {
-        let entries = written.secrets.iter().flat_map(|secrets| &secrets.value);
-        let places = entries.filter_map(|entry| match &entry.from.as_ref()?.value {
-            SecretFrom::Directory(directory) => Some(directory.clone()),
-            _ => None,
-        });
-        places.collect()
-    };
-    for (name, written) in &file.sources {
-        let Some(learn) = &written.learn else { continue };
-        let own = directories(written);
-        let mut others = file.sources.iter().filter(|(other, _)| other.value != name.value);
-        let shared = others.find(|(_, other)| directories(other).iter().any(|directory| own.contains(directory)));
-        if let Some((other, _)) = shared {
-            problems.error(
-                learn.span.clone(),
-                format!(
-                    "sources `{}` and `{}` keep their secrets in one directory",
-                    name.value, other.value
-                ),
-                "what this one learns would vouch for requests to the other",
-                Some("give each a directory of its own".to_owned()),
-            );
-        }
-    }
-}
-
 /// `[providers.NAME]`; `None` where the record has mistakes of its own.
 fn own_records(file: &File, problems: &mut Diagnostics) -> BTreeMap<String, Option<Arc<Record>>> {
     let mut records = BTreeMap::new();
@@ -104,27 +84,6 @@ fn own_records(file: &File, problems: &mut Diagnostics) -> BTreeMap<String, Opti
         records.insert(name.value.clone(), record.clone());
     }
     records
-}
-
-/// Two sources with one path would be one source too many; a trailing slash does not tell them apart.
-fn refuse_shared_paths(file: &File, problems: &mut Diagnostics) {
-    let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
-    for (name, written) in &file.sources {
-        let Some(path) = &written.path else { continue };
-        let key = without_trailing_slash(&path.value);
-        if let Some(first) = seen.get(key) {
-            problems.error(
-                path.span.clone(),
-                format!("`sources.{}.path` is taken", name.value),
-                format!("source `{first}` has the same path, give or take a trailing slash"),
-                Some(
-                    "for two endpoints of one provider list both secrets on one source, each with a `scope`".to_owned(),
-                ),
-            );
-        } else {
-            seen.insert(key, &name.value);
-        }
-    }
 }
 
 struct Builder<'a> {
@@ -255,50 +214,6 @@ impl Builder<'_> {
         })
     }
 
-    /// `learn`: the directory in which the secret is kept that arrives in band.
-    fn learn(
-        &self,
-        record: &Record,
-        secrets: Option<&[At<SourceSecret>]>,
-        problems: &mut Diagnostics,
-    ) -> Option<PathBuf> {
-        let learn = self.written.learn.as_ref()?;
-        if !record.is_handed_secrets() {
-            let unused = [("learn", Some(learn.span.clone()))];
-            self.of_no_use(&unused, "this provider hands no secret over in a request", problems);
-            return None;
-        }
-        let entries = self.written.secrets.iter().flat_map(|secrets| &secrets.value);
-        let mut directories = entries.filter_map(|entry| match &entry.from.as_ref()?.value {
-            SecretFrom::Directory(directory) => Some(directory),
-            _ => None,
-        });
-        let (Some(directory), None) = (directories.next(), directories.next()) else {
-            problems.error(
-                learn.span.clone(),
-                format!("source `{}` would not know where to keep its secret", self.name),
-                "needs exactly one `directory` among the source's `secrets`",
-                Some(format!(
-                    "write `secrets = [{{ directory = \"/var/lib/hooksluice/secrets/{}\" }}]`; it may be empty",
-                    self.name
-                )),
-            );
-            return None;
-        };
-        if secrets.is_some_and(<[_]>::is_empty) {
-            problems.warning(
-                learn.span.clone(),
-                format!("source `{}` has no secret yet", self.name),
-                "everything is refused until its provider hands one over",
-                Some(format!(
-                    "`hooksluice sources learn {}` lets it, for 10 minutes",
-                    self.name
-                )),
-            );
-        }
-        Some(directory.clone())
-    }
-
     fn of_no_use(&self, keys: &[(&str, Option<Range<usize>>)], why: &str, problems: &mut Diagnostics) {
         for (key, place) in keys.iter().filter(|(_key, place)| place.is_some()) {
             problems.error(
@@ -348,132 +263,6 @@ impl Builder<'_> {
             );
         }
         found
-    }
-
-    fn secrets(&self, record: Option<&Record>, problems: &mut Diagnostics) -> Option<Vec<At<SourceSecret>>> {
-        let unsigned = record.is_some_and(|record| !signs(record));
-        let Some(written) = &self.written.secrets else {
-            let may_lack = record.is_some_and(Record::fetches_keys);
-            // Where it would be kept is asked for by `learn`.
-            let may_lack = may_lack || self.written.learn.is_some();
-            if record.is_some() && !unsigned && !may_lack {
-                problems.error(
-                    span(&self.written.provider),
-                    format!("source `{}` has no secret", self.name),
-                    "without one anybody could sign",
-                    Some(match record.is_some_and(Record::is_handed_secrets) {
-                        true => format!(
-                            "its provider hands it over: add `learn = \"once\"` and `secrets = [{{ directory = \"/var/lib/hooksluice/\
-                             secrets/{}\" }}]`",
-                            self.name
-                        ),
-                        false => "add `secret = { env = \"NAME\" }`".to_owned(),
-                    }),
-                );
-                return None;
-            }
-            return Some(Vec::new());
-        };
-        if unsigned {
-            problems.error(
-                written.span.clone(),
-                format!("source `{}` has a secret that nothing would use", self.name),
-                "its provider does not sign",
-                Some("remove it".to_owned()),
-            );
-            return None;
-        }
-        if written.value.is_empty() {
-            // Reported where it was read.
-            return None;
-        }
-        let what = format!("source `{}`", self.name);
-        let now = self.secrets.environment().now();
-        let may_be_empty = self.written.learn.is_some();
-        let mut resolved = Vec::new();
-        let mut labels: Vec<At<String>> = Vec::new();
-        for entry in &written.value {
-            labels.extend(entry.label.clone());
-            self.label_and_scope(entry, problems);
-            let place = entry.from.as_ref().map_or(&entry.span, |from| &from.span);
-            let Some(found) = self.secrets.resolve_all(entry, may_be_empty, &what, problems) else {
-                resolved.push(None);
-                continue;
-            };
-            resolved.extend(found.into_iter().map(|found| {
-                let span = place.clone();
-                labels.extend(found.file.clone().map(|value| At { value, span }));
-                let label = entry.label.as_ref().map(|label| &label.value).or(found.file.as_ref());
-                let value = SourceSecret {
-                    secret: found.secret,
-                    label: label.map(|label| Arc::from(label.as_str())),
-                    scope: entry.scope.as_ref().map(|scope| Arc::from(scope.value.as_str())),
-                    not_after: entry.not_after.as_ref().map(|end| end.value),
-                };
-                let span = place.clone();
-                Some(At { value, span })
-            }));
-        }
-        self.warn_of_ends(written, now, problems);
-        refuse_equal_labels(&labels, &what, problems);
-        resolved.into_iter().collect()
-    }
-
-    /// A secret that ends unnoticed refuses everything that its sender goes on signing with it.
-    fn warn_of_ends(&self, written: &At<Vec<file::SecretEntry>>, now: Timestamp, problems: &mut Diagnostics) {
-        let what = format!("source `{}`", self.name);
-        let ends = written.value.iter().map(|entry| entry.not_after.as_ref());
-        for end in ends.clone().flatten() {
-            let left = end.value.since(now);
-            if left.is_zero() {
-                problems.warning(
-                    end.span.clone(),
-                    format!("a secret of {what} has ended"),
-                    "requests that it signed are refused",
-                    Some("remove it, if nothing uses it any more".to_owned()),
-                );
-            } else if left <= defaults::SECRET_ENDS_SOON {
-                problems.warning(
-                    end.span.clone(),
-                    format!("a secret of {what} ends within {}", whole_days(left)),
-                    "requests that it signs are refused from then on",
-                    Some("`hooksluice sources` says whether the provider still signs with it".to_owned()),
-                );
-            }
-        }
-        let last = ends.map(|end| end.map(|end| end.value)).collect::<Option<Vec<_>>>();
-        let Some(left) = last.and_then(|ends| ends.into_iter().max()).map(|last| last.since(now)) else {
-            return;
-        };
-        if left > defaults::LAST_SECRET_ENDS_SOON {
-            return;
-        }
-        let (message, label) = if left.is_zero() {
-            (format!("every secret of {what} has ended"), "everything is refused")
-        } else {
-            let days = whole_days(left);
-            (
-                format!("every secret of {what} will have ended within {days}"),
-                "everything is refused from then on",
-            )
-        };
-        let help = Some("add the provider's current secret".to_owned());
-        problems.warning(written.span.clone(), message, label, help);
-    }
-
-    /// Both are shown in headers, metrics and tables.
-    fn label_and_scope(&self, entry: &file::SecretEntry, problems: &mut Diagnostics) {
-        for (key, text) in [("label", &entry.label), ("scope", &entry.scope)] {
-            let Some(text) = text else { continue };
-            if !is_label(&text.value) {
-                problems.error(
-                    text.span.clone(),
-                    format!("bad `{key}` of a secret of source `{}`", self.name),
-                    "expected 1 to 64 printable ASCII characters without outer blanks",
-                    None,
-                );
-            }
-        }
     }
 
     fn verifier(
@@ -652,200 +441,6 @@ impl Builder<'_> {
         }
         (!names.is_empty()).then(|| names.into())
     }
-
-    fn dedupe(&self, record: &Record, problems: &mut Diagnostics) -> DedupeRule {
-        let written = self.written;
-        let parts = written
-            .dedupe
-            .as_ref()
-            .map_or_else(|| record.dedupe().to_vec(), |parts| parts.value.clone());
-        self.judge_dedupe(record, problems);
-        let asks_for_id = parts.contains(&Part::Id);
-        if !asks_for_id {
-            let unused = [
-                ("id_missing", span(&written.id_missing)),
-                ("same_content", span(&written.hold_same_content)),
-            ];
-            for (key, place) in unused.into_iter().filter(|(_, place)| place.is_some()) {
-                problems.error(
-                    place,
-                    format!("`{}` is of no use here", self.key(key)),
-                    "the dedupe rule of this source has no \"id\"",
-                    Some("remove it, or put \"id\" into `dedupe`".to_owned()),
-                );
-            }
-        }
-        DedupeRule {
-            parts,
-            id_missing: or(&written.id_missing, record.id_missing()),
-            hold_same_content: or(&written.hold_same_content, false),
-            body_varies: record.body_varies(),
-        }
-    }
-
-    /// A rule that stands above the record's: what it takes for the same is acknowledged and goes nowhere.
-    fn judge_dedupe(&self, record: &Record, problems: &mut Diagnostics) {
-        let Some(rule) = &self.written.dedupe else { return };
-        match Part::decide(&rule.value) {
-            Decide::ByNothing => problems.error(
-                rule.span.clone(),
-                format!("bad value for `{}`", self.key("dedupe")),
-                "without \"id\" and \"body\", events that have nothing to do with each other would be the same",
-                Some("use `[\"id\", \"type\", \"body\"]`".to_owned()),
-            ),
-            Decide::ById if record.dedupe_source().is_none() => problems.warning(
-                rule.span.clone(),
-                format!(
-                    "`{}` decides by an id that nobody has read to be one per delivery",
-                    self.key("dedupe")
-                ),
-                "where it names an object, its next event is acknowledged and dropped",
-                Some("use `[\"id\", \"type\", \"body\"]`, unless the provider documents its ids so".to_owned()),
-            ),
-            Decide::ById | Decide::ByContent => {}
-        }
-    }
-
-    fn max_body(&self, record: &Record, problems: &mut Diagnostics) -> u64 {
-        let default = record.max_body().unwrap_or(0).max(self.limits.body);
-        let setting = Setting {
-            default,
-            ..defaults::MAX_BODY
-        };
-        let max_body = within(&self.written.max_body, &setting, &self.key("max_body"), problems);
-        if max_body > self.limits.in_flight {
-            problems.error(
-                span(&self.written.max_body).or(span(&self.written.provider)),
-                format!("bodies of source `{}` can be larger than `limits.in_flight`", self.name),
-                format!(
-                    "{} can never be held within {}",
-                    max_body.show(),
-                    self.limits.in_flight.show()
-                ),
-                Some(format!("raise `limits.in_flight`, or set `{}`", self.key("max_body"))),
-            );
-        }
-        max_body
-    }
-
-    fn acknowledgement(&self, record: &Record, problems: &mut Diagnostics) -> (StatusCode, Bytes) {
-        let status = self
-            .written
-            .ack_status
-            .as_ref()
-            .and_then(|status| u16::try_from(status.value).ok())
-            .and_then(|status| StatusCode::from_u16(status).ok())
-            .unwrap_or(record.ack_status());
-        let body = self
-            .written
-            .ack_body
-            .as_ref()
-            .map_or_else(|| record.ack_body().clone(), |body| Bytes::from(body.value.clone()));
-        let place = span(&self.written.ack_body).or(span(&self.written.ack_status));
-        if body.len() > defaults::ACK_BODY_MAX {
-            problems.error(
-                place.clone(),
-                format!("`{}` is too long", self.key("ack_body")),
-                format!("more than {} bytes", defaults::ACK_BODY_MAX),
-                None,
-            );
-        }
-        if !body.is_empty() && matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT) {
-            problems.error(
-                place,
-                format!("a {} answer of source `{}` has no body", status.as_u16(), self.name),
-                "a client would take it for the next answer",
-                Some("set `ack_body = \"\"`, or another `ack_status`".to_owned()),
-            );
-        }
-        (status, body)
-    }
-
-    fn allow(&self, problems: &mut Diagnostics) -> Vec<ipnet::IpNet> {
-        let Some(written) = &self.written.allow else {
-            return Vec::new();
-        };
-        // What was given and could not be read was reported where it stands.
-        if written.value.is_empty() && !problems.has_any_within(&written.span) {
-            problems.error(
-                written.span.clone(),
-                format!("`{}` is empty", self.key("allow")),
-                "it could mean everybody or nobody",
-                Some("to allow every address remove the key".to_owned()),
-            );
-        }
-        written.value.iter().map(|network| network.value).collect()
-    }
-
-    fn clients(&self, problems: &mut Diagnostics) -> Option<Clients> {
-        let written = self.written.client_certificates.as_ref()?;
-        let key = self.key("client_certificates");
-        let asks = self.file.tls.as_ref().is_some_and(|tls| tls.value.client_ca.is_some());
-        if !asks {
-            problems.error(
-                written.span.clone(),
-                format!("`{key}` needs `client_ca` in [tls]"),
-                "no client is asked for a certificate",
-                Some(
-                    "add `client_ca`; behind a proxy that ends TLS this cannot work, since only the proxy sees the clients' \
-                     certificates"
-                        .to_owned(),
-                ),
-            );
-        }
-        if written.value.is_empty() && !problems.has_any_within(&written.span) {
-            problems.error(
-                written.span.clone(),
-                format!("`{key}` is empty"),
-                "it could mean everybody or nobody",
-                Some("write [\"*\"] for everybody whose certificate `client_ca` signed".to_owned()),
-            );
-        }
-        let mut names: Vec<ClientName> = Vec::new();
-        let mut any = false;
-        for text in &written.value {
-            let name = ClientName::new(&text.value);
-            let plain = !text.value.is_empty() && text.value.bytes().all(|b| b.is_ascii_graphic());
-            let label = match text.value.as_str() {
-                "*" if written.value.len() > 1 => "stands for everybody, so that it must stand alone",
-                "*" => {
-                    any = true;
-                    continue;
-                }
-                text if text.contains('*') => "names are compared as a whole: there are no patterns here",
-                _ if !plain => "expected a DNS name or a URI, as the certificate has it as subject alternative name",
-                _ if names.contains(&name) => "given twice",
-                _ => {
-                    names.push(name);
-                    continue;
-                }
-            };
-            problems.error(text.span.clone(), format!("bad value in `{key}`"), label, None);
-        }
-        Some(if any { Clients::Any } else { Clients::Named(names) })
-    }
-
-    fn forward_path(&self, problems: &mut Diagnostics) -> Option<PathAndQuery> {
-        let written = self.written.forward_path.as_ref()?;
-        let key = self.key("forward_path");
-        let path = written.value.split('?').next().unwrap_or("");
-        check_path(path, written, &key, problems)?;
-        match written.value.parse() {
-            Ok(target) => Some(target),
-            Err(_) => {
-                not_a_path(written, &key, "has characters that a URL must escape", problems);
-                None
-            }
-        }
-    }
-}
-
-/// Rounded up: "within 0 days" would be past.
-fn whole_days(left: Duration) -> String {
-    match left.as_secs().div_ceil(86_400) {
-        1 => "a day".to_owned(),
-        days => format!("{days} days"),
-    }
 }
 
 /// Whom to believe when keys are fetched or hand-shakes visited; `None` where neither is done.
@@ -860,65 +455,4 @@ fn fetching(record: &Record, verifier: Option<&Verifier>, ground: &upstream::Gro
 /// Whether there is anything for a secret to prove.
 fn signs(record: &Record) -> bool {
     record.kind() != Kind::None
-}
-
-/// Two live secrets with one label cannot be told apart in the metric that says which may be removed.
-fn refuse_equal_labels(labels: &[At<String>], what: &str, problems: &mut Diagnostics) {
-    let mut seen = Vec::new();
-    for label in labels {
-        if seen.contains(&label.value.as_str()) {
-            problems.error(
-                label.span.clone(),
-                format!("two secrets of {what} have one label"),
-                "they could not be told apart",
-                Some("labels are for people: choose another; that of a file in a `directory` is its name".to_owned()),
-            );
-        }
-        seen.push(&label.value);
-    }
-}
-
-/// An exact path without its trailing slash; the query is none of its business.
-pub(super) fn plain_path(written: &At<String>, key: &str, problems: &mut Diagnostics) -> Option<String> {
-    check_path(&written.value, written, key, problems)?;
-    if written.value.contains('?') {
-        not_a_path(written, key, "a path has no query; the sender may add any", problems);
-        return None;
-    }
-    if written.value.parse::<PathAndQuery>().is_err() {
-        not_a_path(written, key, "has characters that a URL must escape", problems);
-        return None;
-    }
-    Some(without_trailing_slash(&written.value).to_owned())
-}
-
-fn check_path(path: &str, written: &At<String>, key: &str, problems: &mut Diagnostics) -> Option<()> {
-    let label = if !path.starts_with('/') {
-        "must start with `/`"
-    } else if path.len() > defaults::PATH_MAX {
-        "longer than any real path"
-    } else if path.contains('#') {
-        "a fragment is never sent"
-    } else if path.contains(['{', '}', '*']) {
-        "matched exactly: there are no patterns here"
-    } else if !path.bytes().all(|b| b.is_ascii_graphic()) {
-        "has characters that a URL must escape"
-    } else if path.split('/').any(|segment| matches!(segment, "." | "..")) {
-        "clients remove dot segments before they send"
-    } else {
-        return Some(());
-    };
-    not_a_path(written, key, label, problems);
-    None
-}
-
-fn not_a_path(written: &At<String>, key: &str, label: &str, problems: &mut Diagnostics) {
-    problems.error(written.span.clone(), format!("bad value for `{key}`"), label, None);
-}
-
-fn without_trailing_slash(path: &str) -> &str {
-    match path.strip_suffix('/') {
-        Some("") | None => path,
-        Some(shorter) => shorter,
-    }
 }
