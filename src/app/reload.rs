@@ -3,8 +3,8 @@
 //! **Theory of operation.** One task owns the running configuration and does one reload after the other. What is written is
 //! judged whole, on a thread that may wait, and then taken over whole or not at all. There are two kinds of reload. One
 //! reads the file anew: SIGHUP, `hooksluice reload`, the file's own change. The other builds the *running* text anew,
-//! because a file that it refers to has changed, or a secret has arrived in band; so a bad or half-edited configuration never keeps a secret or a
-//! certificate from rotating.
+//! because a file that it refers to has changed, or a secret has arrived in band; so a bad or half-edited configuration
+//! never keeps a secret or a certificate from rotating.
 //!
 //! **Order.** The store first: it alone can fail, and then nothing has happened. Lanes next, so that no source sends an
 //! event where nobody forwards. Then, in one exchange of a pointer, what serves requests: there is no moment without a

@@ -1,8 +1,8 @@
 //! How the parts of an event that nobody searches are written into one column.
 //!
 //! `head` holds method, target, authority, client, scope, secret label, whether a signature was checked, whether the
-//! sender waited for the upstream's answer, and the header list. One blob instead of eight columns costs the writer thread one bind instead of eight, and it is made by the
-//! calling task. Every field has its length in front; the first byte is the layout's version.
+//! sender waited for the upstream's answer, and the header list. One blob instead of nine columns costs the writer thread
+//! one bind instead of nine, and it is made by the calling task. Every field has its length in front; the first byte is the layout's version.
 
 use std::net::IpAddr;
 

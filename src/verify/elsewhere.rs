@@ -146,7 +146,7 @@ impl Verifier {
             Place::Json(pointer) => vec![pointer.clone()],
             _ => Vec::new(),
         };
-        let fields = Fields::new(&head.method, &head.target, &head.headers, &request.body, &pointers);
+        let fields = Fields::of(head, &request.body, &pointers);
         let url = fields.get(place)?;
         let url: Uri = std::str::from_utf8(&url).ok()?.parse().ok()?;
         patterns.iter().any(|pattern| pattern.fits(&url)).then_some(url)

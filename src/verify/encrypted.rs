@@ -8,9 +8,9 @@ use aws_lc_rs::digest::{self, SHA256};
 use data_encoding::BASE64;
 
 /// The text, if it was encrypted under this secret. Its padding tells; so does whoever looks for JSON in it.
-pub(super) fn open(secret: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
-    let sealed = BASE64.decode(sealed).ok()?;
-    let (iv, text) = sealed.split_first_chunk::<16>()?;
+pub(super) fn open(secret: &[u8], encrypted: &[u8]) -> Option<Vec<u8>> {
+    let encrypted = BASE64.decode(encrypted).ok()?;
+    let (iv, text) = encrypted.split_first_chunk::<16>()?;
     let key = UnboundCipherKey::new(&AES_256, digest::digest(&SHA256, secret).as_ref()).ok()?;
     let key = PaddedBlockDecryptingKey::cbc_pkcs7(key).ok()?;
     let mut text = text.to_vec();

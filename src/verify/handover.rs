@@ -90,7 +90,7 @@ impl Verifier {
         let head = &request.head;
         let index = self.scheme_index(request);
         let pointers = &self.record().schemes.get(index)?.pointers;
-        let fields = Fields::new(&head.method, &head.target, &head.headers, &request.body, pointers);
+        let fields = Fields::of(head, &request.body, pointers);
         let (challenge, place) = self.handovers().find(|(challenge, _)| challenge.is_asked(&fields))?;
         let text = fields.get(place).unwrap_or_default();
         Some(self.fit(&text).and_then(|secret| {

@@ -7,6 +7,8 @@ use std::cell::OnceCell;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Method, header};
 
+use crate::request::RequestHead;
+
 use super::form;
 use super::json::{self, Pointer};
 use super::multipart;
@@ -187,6 +189,11 @@ impl<'r> Fields<'r> {
             json: OnceCell::new(),
             claims: OnceCell::new(),
         }
+    }
+
+    /// Those of a request with this head, and with this for its body.
+    pub(super) fn of(head: &'r RequestHead, body: &'r [u8], pointers: &'r [Pointer]) -> Self {
+        Self::new(&head.method, &head.target, &head.headers, body, pointers)
     }
 
     /// Lets the claims be looked at, of a token whose signature holds.

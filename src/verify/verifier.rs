@@ -283,15 +283,8 @@ impl Verifier {
 
     /// Which header family judges the request.
     pub(super) fn scheme_index(&self, request: &RawRequest) -> usize {
-        let RequestHead {
-            method,
-            target,
-            headers,
-            ..
-        } = &request.head;
-        let pointers = &self.record.when_pointers;
-        self.record
-            .scheme_of(&Fields::new(method, target, headers, &request.body, pointers))
+        let fields = Fields::of(&request.head, &request.body, &self.record.when_pointers);
+        self.record.scheme_of(&fields)
     }
 
     fn answer(
@@ -392,5 +385,5 @@ pub(super) fn missing(missing: Missing) -> Reason {
 }
 
 pub(super) fn head_fields(head: &RequestHead) -> Fields<'_> {
-    Fields::new(&head.method, &head.target, &head.headers, &[], &[])
+    Fields::of(head, &[], &[])
 }

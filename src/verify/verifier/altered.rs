@@ -65,13 +65,7 @@ impl Verifier {
     pub(in crate::verify) fn behind(&self, request: &RawRequest) -> Option<i64> {
         let head = &request.head;
         let scheme = self.record.schemes.get(self.scheme_index(request))?;
-        let fields = Fields::new(
-            &head.method,
-            &head.target,
-            &head.headers,
-            &request.body,
-            &scheme.pointers,
-        );
+        let fields = Fields::of(head, &request.body, &scheme.pointers);
         let rule = scheme.time.as_ref()?;
         let lines = scheme.signature.lines(&fields).ok()?;
         let groups = scheme.signature.groups(&lines, self.wanted(scheme)).ok()?;
@@ -83,7 +77,7 @@ impl Verifier {
     pub(in crate::verify) fn given_twice(&self, request: &RawRequest) -> Option<String> {
         let head = &request.head;
         let scheme = self.record.schemes.get(self.scheme_index(request))?;
-        let fields = Fields::new(&head.method, &head.target, &head.headers, &request.body, &[]);
+        let fields = Fields::of(head, &request.body, &[]);
         scheme.picked.repeated(&fields).map(|place| place.to_string())
     }
 }

@@ -7,13 +7,13 @@ use zeroize::Zeroizing;
 
 use crate::request::RawRequest;
 use crate::time::Timestamp;
+use crate::verify::encrypted;
 use crate::verify::few::Few;
 use crate::verify::json::{self, Pointer};
 use crate::verify::mac::{self, Tag};
 use crate::verify::place::{Fields, Place};
 use crate::verify::public_key::Message;
 use crate::verify::record::{Kind, Scheme, TimeRule};
-use crate::verify::sealed;
 use crate::verify::secrets::Key;
 use crate::verify::signature::{Candidate, Group, SignedTime};
 use crate::verify::template::{Filling, Missing, Template};
@@ -40,20 +40,12 @@ impl Verifier {
         let head = &request.head;
         let index = self.scheme_index(request);
         let scheme = self.record.schemes.get(index).ok_or(Reason::MissingSignature)?;
-        let fields = Fields::new(
-            &head.method,
-            &head.target,
-            &head.headers,
-            &request.body,
-            &scheme.pointers,
-        )
-        .asked(head.authority.as_deref());
+        let fields = Fields::of(head, &request.body, &scheme.pointers).asked(head.authority.as_deref());
         let now = head.received_at;
         let text = self.decrypted(&request.body, now);
-        let opened = text.as_deref().map(|text| {
-            Fields::new(&head.method, &head.target, &head.headers, text, &scheme.pointers)
-                .asked(head.authority.as_deref())
-        });
+        let opened = text
+            .as_deref()
+            .map(|text| Fields::of(head, text, &scheme.pointers).asked(head.authority.as_deref()));
         if let Some(answer) = self.answer(index, opened.as_ref().unwrap_or(&fields), false, now)? {
             return Ok((Judged::Challenge(answer), Names::default()));
         }
@@ -61,15 +53,7 @@ impl Verifier {
         let body = self.signed_body(&request.body, fields.header(&http::header::CONTENT_ENCODING))?;
         let fields = match &body {
             Cow::Borrowed(_) => fields,
-            Cow::Owned(decoded) => {
-                let Fields {
-                    method,
-                    target,
-                    headers,
-                    ..
-                } = fields;
-                Fields::new(method, target, headers, decoded, &scheme.pointers).asked(head.authority.as_deref())
-            }
+            Cow::Owned(decoded) => Fields::of(head, decoded, &scheme.pointers).asked(head.authority.as_deref()),
         };
         let (secret_index, signed_at) = match self.record.kind {
             Kind::Hmac | Kind::Digest | Kind::Ed25519 | Kind::Ecdsa | Kind::Rsa => {
@@ -124,10 +108,10 @@ impl Verifier {
     /// The text of a body that holds it encrypted under a live secret.
     fn decrypted(&self, body: &[u8], now: Timestamp) -> Option<Vec<u8>> {
         let pointer = self.record.encrypted.as_ref()?;
-        let sealed = json::value(body, pointer)?;
+        let encrypted = json::value(body, pointer)?;
         let live = self.secrets.iter().filter(|secret| is_live(secret, now));
         // Another secret's text has a good padding once in a few hundred times, and is no JSON then.
-        let mut texts = live.filter_map(|secret| sealed::open(secret.secret.expose(), sealed.as_bytes()));
+        let mut texts = live.filter_map(|secret| encrypted::open(secret.secret.expose(), encrypted.as_bytes()));
         texts.find(|text| json::raw(text, &Pointer::whole()).is_some())
     }
 
